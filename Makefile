@@ -1,0 +1,49 @@
+# Every target sets up what it needs on a fresh machine and is quick the second time.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
+WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
+
+.PHONY: help demo test unit lint format docs bench verify clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "nvshare needs Python 3.11 or newer as '$(PYTHON)'; or: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nvshare needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY) ## a simulated hour on two GPUs: a table and a plot
+	@$(BIN)/nvshare simulate demo --plot demo.svg
+
+test: lint unit ## everything that must pass before a change lands
+
+unit: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) -q
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## put the code in the house's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## the figures that are ratios and rates, beside their contenders
+	@echo "no benchmark yet"
+
+verify: $(READY) ## the whole of what `make test` only samples
+	@echo "no matrix yet"
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) build dist .artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.svg
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
