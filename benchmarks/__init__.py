@@ -1,0 +1,1 @@
+"""Measurements beside a contender; `make bench` runs them."""
