@@ -1,0 +1,175 @@
+"""Exact debt: what a tenant is owed, by lag against a virtual clock.
+
+Rules:
+1. Each GPU has one virtual clock. It advances with real time, slower when the quotas of the active
+   tenants exceed the GPU: then all are scaled in proportion by one factor.
+2. An account stands at a point of virtual time. Its lag, the GPU time it is owed, is
+   weight x (clock - account). Billing b moves the account forward by b / weight.
+3. So those who wait keep their order among each other whatever the clock does: the one furthest
+   behind is the one with the smallest virtual time, and a heap needs no re-sorting.
+4. When the sum of what is owed cannot be repaid (hand-overs cost time too), the clock slips back for
+   everybody alike: shares stay in proportion, and nobody hoards credit for a later burst.
+5. Nothing is rounded away: remainders are carried.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+WHOLE: Final = 100_000
+"""The whole GPU, in thousandths of a percent: the unit of every weight."""
+
+CLOSED: Final = -1
+
+
+class VirtualClock:
+    """Virtual nanoseconds of one GPU, advancing at ``numerator / denominator`` of real time."""
+
+    __slots__ = ("_at_ns", "_remainder", "denominator", "numerator", "virtual_ns")
+
+    def __init__(self, now_ns: int) -> None:
+        self.virtual_ns = 0
+        self.numerator = 1
+        self.denominator = 1
+        self._at_ns = now_ns
+        self._remainder = 0
+
+    def advance(self, now_ns: int) -> int:
+        elapsed_ns = now_ns - self._at_ns
+        if elapsed_ns > 0:
+            self._at_ns = now_ns
+            if self.numerator == self.denominator:
+                self.virtual_ns += elapsed_ns
+            else:
+                scaled = elapsed_ns * self.numerator + self._remainder
+                self.virtual_ns += scaled // self.denominator
+                self._remainder = scaled % self.denominator
+        return self.virtual_ns
+
+    def set_rate(self, now_ns: int, numerator: int, denominator: int) -> None:
+        assert 0 < numerator <= denominator, (numerator, denominator)
+        self.advance(now_ns)
+        if (numerator, denominator) != (self.numerator, self.denominator):
+            self.numerator, self.denominator = numerator, denominator
+            self._remainder = 0
+
+    def slip(self, virtual_ns: int) -> None:
+        assert virtual_ns >= 0
+        self.virtual_ns -= virtual_ns
+
+    def real_until(self, virtual_ns: int) -> int:
+        """Real nanoseconds until the clock shows ``virtual_ns``; 0 if it has."""
+        ahead = virtual_ns - self.virtual_ns
+        return 0 if ahead <= 0 else -(-ahead * self.denominator // self.numerator)
+
+
+class Account:
+    """A tenant's standing with the virtual clock, and what it was billed."""
+
+    __slots__ = (
+        "_remainder",
+        "billed_ns",
+        "occupied_ns",
+        "open_ns",
+        "paused",
+        "pending_ns",
+        "virtual_ns",
+        "weight",
+    )
+
+    def __init__(self, weight: int, virtual_ns: int) -> None:
+        self.weight = weight
+        self.virtual_ns = virtual_ns
+        self.billed_ns = 0  # settled bills, ever
+        self.occupied_ns = 0  # settled holding time less known idle time, ever
+        self.pending_ns = 0  # held since the last settlement, not counting the open stretch
+        self.open_ns = CLOSED  # since when it has been holding and working
+        self.paused = False  # the bill stopped at least once since the last settlement
+        self._remainder = 0
+
+    def open(self, now_ns: int) -> None:
+        if self.open_ns == CLOSED:
+            self.open_ns = now_ns
+
+    def close(self, at_ns: int) -> None:
+        if self.open_ns != CLOSED:
+            self.pending_ns += max(0, at_ns - self.open_ns)
+            self.open_ns = CLOSED
+
+    def held_since_settled(self, now_ns: int) -> int:
+        return self.pending_ns + (now_ns - self.open_ns if self.open_ns != CLOSED else 0)
+
+    def virtual_at(self, now_ns: int) -> int:
+        """Where the account will stand when what it holds now is billed in full."""
+        return self.virtual_ns + self.held_since_settled(now_ns) * WHOLE // self.weight
+
+    def settle(self, now_ns: int, busy_ns: int | None) -> int:
+        """Bill what was held since the last time, or less if the client was busy for less."""
+        if self.open_ns != CLOSED:
+            self.pending_ns += now_ns - self.open_ns
+            self.open_ns = now_ns
+        held_ns = self.pending_ns
+        bill_ns = held_ns if busy_ns is None else min(held_ns, max(0, busy_ns))
+        self.pending_ns = 0
+        self.paused = False
+        self.occupied_ns += held_ns - bill_ns
+        self.charge(bill_ns)
+        return bill_ns
+
+    def charge(self, bill_ns: int) -> None:
+        self.occupied_ns += bill_ns
+        self.billed_ns += bill_ns
+        scaled = bill_ns * WHOLE + self._remainder
+        self.virtual_ns += scaled // self.weight
+        self._remainder = scaled % self.weight
+
+    def lag_ns(self, clock: VirtualClock, now_ns: int) -> int:
+        """GPU time owed to the tenant (negative: it is ahead and must wait)."""
+        return (clock.virtual_ns - self.virtual_ns) * self.weight // WHOLE - self.held_since_settled(now_ns)
+
+    def reweigh(self, weight: int, clock: VirtualClock) -> None:
+        """Change the weight and keep the lag: what was billed stays billed."""
+        assert weight > 0
+        if weight == self.weight:
+            return
+        lag = (clock.virtual_ns - self.virtual_ns) * self.weight
+        self.virtual_ns = clock.virtual_ns - lag // weight
+        self._remainder = 0
+        self.weight = weight
+
+
+class UsageWindow:
+    """Billed time in a rolling window, in a fixed number of buckets."""
+
+    BUCKETS: Final = 32
+
+    __slots__ = ("_amounts_ns", "_bucket_ns", "_last")
+
+    def __init__(self, window_ns: int) -> None:
+        self._bucket_ns = max(1, window_ns // self.BUCKETS)
+        self._amounts_ns = [0] * self.BUCKETS
+        self._last = 0
+
+    def _roll(self, now_ns: int) -> int:
+        bucket = now_ns // self._bucket_ns
+        for stale in range(self._last + 1, min(bucket, self._last + self.BUCKETS) + 1):
+            self._amounts_ns[stale % self.BUCKETS] = 0
+        self._last = max(self._last, bucket)
+        return bucket
+
+    def add(self, start_ns: int, end_ns: int, amount_ns: int) -> None:
+        """Spread a bill over the stretch of time it is for."""
+        last = self._roll(end_ns)
+        first = max(start_ns // self._bucket_ns, last - self.BUCKETS + 1)
+        if first >= last:
+            self._amounts_ns[last % self.BUCKETS] += amount_ns
+            return
+        length_ns = end_ns - start_ns
+        for bucket in range(first, last + 1):
+            lower = max(start_ns, bucket * self._bucket_ns)
+            upper = min(end_ns, (bucket + 1) * self._bucket_ns)
+            self._amounts_ns[bucket % self.BUCKETS] += amount_ns * (upper - lower) // length_ns
+
+    def used_ns(self, now_ns: int) -> int:
+        self._roll(now_ns)
+        return sum(self._amounts_ns)

@@ -1,0 +1,145 @@
+"""What the outside tells the core. Each event is a plain value; the time comes beside it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class GpuSeen(NamedTuple):
+    """A GPU exists, or its memory size became known. Keys are canonical UUIDs."""
+
+    gpu: str
+    total_bytes: int
+    number: int = 0
+
+
+class GpuSampled(NamedTuple):
+    """NVML's word on how much memory of a GPU is in use by anybody at all."""
+
+    gpu: str
+    used_bytes: int
+
+
+class ClientRegistered(NamedTuple):
+    """A process uses a GPU on behalf of a pod. A process on two GPUs is two clients."""
+
+    client: int
+    pod: str
+    gpu: str
+    version: int = 3
+
+
+class ClientResumed(NamedTuple):
+    """A process that was a client of the daemon's former life, with what it still has."""
+
+    client: int
+    pod: str
+    gpu: str
+    former: int
+    holds: bool
+    wants: bool
+    busy_ns: int
+    used_bytes: int
+    reserve_seq: int = 0
+    reserve_bytes: int = 0
+
+
+class LockRequested(NamedTuple):
+    client: int
+
+
+class LockReleased(NamedTuple):
+    """A client has drained. ``busy_ns`` is cumulative; None from clients that cannot tell."""
+
+    client: int
+    busy_ns: int | None = None
+    kernel_ns: int = 0
+    again: bool = False
+
+
+class BusyReported(NamedTuple):
+    """Cumulative busy time; ``idle_ns`` > 0 when nothing has run for that long, 0 when working."""
+
+    client: int
+    busy_ns: int
+    idle_ns: int
+
+
+class MemoryUsed(NamedTuple):
+    """What a client has allocated in all, as of its reservation number ``seq``."""
+
+    client: int
+    used_bytes: int
+    seq: int = 0
+
+
+class MemoryAsked(NamedTuple):
+    """A client asks to allocate ``asked_bytes`` more."""
+
+    client: int
+    seq: int
+    asked_bytes: int
+
+
+class LeaseReturned(NamedTuple):
+    """A client gave up deciding locally, with exactly ``used_bytes`` allocated."""
+
+    client: int
+    generation: int
+    used_bytes: int
+
+
+class ClientDisconnected(NamedTuple):
+    """The connection ended. Its turn and queue place end now, its memory with its process."""
+
+    client: int
+
+
+class ProcessGone(NamedTuple):
+    """The client's process has ended, and with it its memory."""
+
+    client: int
+
+
+class LimitsSet(NamedTuple):
+    """One source's word on a pod's limits; None leaves a limit to the other sources."""
+
+    pod: str
+    source: str
+    memory_bytes: int | None = None
+    core_percent: int | None = None
+    share: bool | None = None
+
+
+class SchedulingSet(NamedTuple):
+    on: bool
+
+
+class SliceSet(NamedTuple):
+    """SET_TQ: this slice length instead of the configured rule, until restart."""
+
+    slice_ns: int
+
+
+class Woken(NamedTuple):
+    """Nothing happened but time."""
+
+
+Event = (
+    GpuSeen
+    | GpuSampled
+    | ClientRegistered
+    | ClientResumed
+    | LockRequested
+    | LockReleased
+    | BusyReported
+    | MemoryUsed
+    | MemoryAsked
+    | LeaseReturned
+    | ClientDisconnected
+    | ProcessGone
+    | LimitsSet
+    | SchedulingSet
+    | SliceSet
+    | Woken
+)

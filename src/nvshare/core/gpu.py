@@ -1,0 +1,330 @@
+"""One GPU's state: who is there, who waits, who holds, what they weigh.
+
+This module keeps the books; ``turns`` decides who runs, ``residency`` whose memory may be resident.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+from nvshare.core.account import WHOLE, Account, VirtualClock
+from nvshare.core.effects import DropReason, Effect, TellHints
+from nvshare.core.settings import Settings
+from nvshare.core.tenant import Client, Tenant
+
+MS: Final = 1_000_000
+SECOND: Final = 1_000 * MS
+NEVER: Final = 1 << 62
+
+TURN_MIN_NS: Final = 10 * MS
+TURN_MAX_NS: Final = 60 * MS
+TURN_PERIOD_NS: Final = 400 * MS
+"""A turn is at most this long times the tenant's share, so that small shares do not wait long."""
+ACTIVE_NS: Final = SECOND
+DEAD_FIRST_GUESS_NS: Final = 400_000
+DEAD_CEILING_NS: Final = 20 * MS
+DEAD_BUDGET_MAX: Final = 2_000  # 2 %, in thousandths of a percent
+DEAD_BUDGET_MIN: Final = 500  # 0.5 %: when quotas fill the GPU, dead time is taken from them
+
+
+class Gpu:
+    """The books of one GPU."""
+
+    __slots__ = (
+        "active_unlimited",
+        "active_weight",
+        "beside",
+        "clock",
+        "dead_ns",
+        "deadline_ns",
+        "drain_deadline_ns",
+        "draining",
+        "drops",
+        "free_ready",
+        "group",
+        "group_dropped_ns",
+        "group_tail_ns",
+        "handovers",
+        "hinted",
+        "holder",
+        "idlers",
+        "index",
+        "key",
+        "late",
+        "limited_present",
+        "members",
+        "memory_available_total",
+        "orphan_bytes",
+        "outside",
+        "overlap_ns",
+        "overlap_since_ns",
+        "overlaps",
+        "overloaded",
+        "peak_running_bytes",
+        "queued_ns",
+        "ready",
+        "recalls",
+        "requeue",
+        "rest",
+        "rest_entitled",
+        "resume_deadline_ns",
+        "resuming",
+        "serial",
+        "set_bytes",
+        "set_check_ns",
+        "set_dirty",
+        "set_since_ns",
+        "settings",
+        "share_ready",
+        "slice_override_ns",
+        "slipped_ns",
+        "stranger_bytes",
+        "switching",
+        "tenants",
+        "total_bytes",
+        "turn_ns",
+        "turn_started_ns",
+        "unresponsive_total",
+        "wait_for_memory_total",
+        "waiting_lag",
+        "waiting_weight",
+        "wake_ns",
+    )
+
+    def __init__(self, key: str, total_bytes: int, index: int, settings: Settings, now_ns: int) -> None:
+        self.key = key
+        self.index = index
+        self.total_bytes = total_bytes
+        self.settings = settings
+        self.tenants: dict[str, Tenant] = {}
+        # compute
+        self.clock = VirtualClock(now_ns)
+        self.rest = Account(max(1, settings.unlimited_min_percent) * WHOLE // 100, 0)
+        self.rest_entitled = False
+        self.active_weight = 0
+        self.active_unlimited = 0
+        self.idlers: list[tuple[int, int, Tenant]] = []  # a heap: when to look whether it is still idle
+        self.slipped_ns = 0  # virtual time slipped back, ever
+        self.dead_ns = DEAD_FIRST_GUESS_NS
+        self.turn_ns = TURN_MIN_NS
+        # who waits
+        self.ready: list[tuple[int, int, Tenant]] = []  # limited, by virtual time
+        self.share_ready: list[tuple[int, int, Tenant]] = []  # those of them that borrow
+        self.free_ready: dict[Tenant, None] = {}  # unlimited, first come first served
+        self.serial = 0
+        self.waiting_weight = 0  # sum of the weights of limited tenants that wait
+        self.waiting_lag = 0  # and of weight x virtual time
+        # who holds
+        self.holder: Tenant | None = None
+        self.group: dict[Tenant, None] = {}
+        self.beside = False  # the group runs in the gaps of the holder
+        self.draining: dict[Tenant, None] = {}
+        self.drain_deadline_ns = NEVER
+        self.late: dict[Tenant, int] = {}  # undrained, nobody waits for them -> next look at them
+        self.turn_started_ns = now_ns
+        self.group_tail_ns = 0
+        self.group_dropped_ns = -1
+        self.wake_ns = NEVER
+        self.deadline_ns = NEVER
+        self.queued_ns = NEVER  # the deadline the scheduler's heap knows of
+        self.resuming: dict[int, int] = {}  # clients of a former life we wait for -> busy time billed
+        self.resume_deadline_ns = NEVER
+        # memory
+        self.members: dict[Tenant, None] = {}
+        self.outside: dict[Tenant, None] = {}
+        self.set_bytes = 0
+        self.set_since_ns = now_ns
+        self.set_dirty = False
+        self.set_check_ns = NEVER
+        self.switching: Tenant | None = None
+        self.stranger_bytes = 0
+        self.orphan_bytes = 0
+        self.overloaded = False
+        self.slice_override_ns = 0
+        self.recalls: dict[Tenant, None] = {}  # tenants whose lease is being recalled
+        self.requeue: list[Tenant] = []  # tenants that want and have no place in a queue yet
+        self.hinted = (False, False)  # what holders were last told
+        # what happened
+        self.limited_present = False
+        self.drops = dict.fromkeys(DropReason, 0)
+        self.handovers = 0
+        self.overlaps = 0
+        self.overlap_ns = 0
+        self.overlap_since_ns = -1
+        self.unresponsive_total = 0
+        self.wait_for_memory_total = 0
+        self.memory_available_total = 0
+        self.peak_running_bytes = 0
+
+    # ---- who is active, and what shares come to --------------------------------------------
+
+    def activate(self, tenant: Tenant, now_ns: int) -> None:
+        if tenant.active:
+            return
+        tenant.active = True
+        if tenant.limited:
+            self.active_weight += tenant.account.weight
+        else:
+            self.active_unlimited += 1
+        self.reweigh(now_ns)
+
+    def deactivate(self, tenant: Tenant, now_ns: int) -> None:
+        if not tenant.active:
+            return
+        tenant.active = False
+        if tenant.limited:
+            self.active_weight -= tenant.account.weight
+        else:
+            self.active_unlimited -= 1
+        self.reweigh(now_ns)
+
+    def reweigh(self, now_ns: int) -> None:
+        """Quotas over 100 are scaled in proportion; unlimited tenants together keep their minimum."""
+        floor = self.settings.unlimited_min_percent * WHOLE // 100 if self.active_unlimited else 0
+        room = WHOLE - floor
+        if self.active_weight > room:
+            self.clock.set_rate(now_ns, room, self.active_weight)
+        else:
+            self.clock.set_rate(now_ns, 1, 1)
+        weight = max(1, floor) * self.clock.denominator // self.clock.numerator
+        if floor:
+            self.rest.reweigh(weight, self.clock)
+        self.pace()
+
+    def pace(self) -> None:
+        """The shortest turn whose dead time the quotas can bear."""
+        floor = self.settings.unlimited_min_percent * WHOLE // 100 if self.active_unlimited else 0
+        free = max(0, WHOLE - floor - self.active_weight)
+        budget = min(DEAD_BUDGET_MAX, max(DEAD_BUDGET_MIN, free // 2))
+        self.turn_ns = min(TURN_MAX_NS, max(TURN_MIN_NS, self.dead_ns * WHOLE // budget))
+
+    def effective_weight(self, weight: int) -> int:
+        return weight * self.clock.numerator // self.clock.denominator
+
+    def turn_of(self, weight: int) -> int:
+        longest = self.effective_weight(weight) * TURN_PERIOD_NS // WHOLE
+        return max(TURN_MIN_NS, min(self.turn_ns, longest))
+
+    def allowance(self, weight: int, turn_ns: int) -> int:
+        """How far ahead of the clock a turn of that length takes an account that started even."""
+        effective = self.effective_weight(weight)
+        return turn_ns * max(0, WHOLE - effective) // weight
+
+    def slice_ns(self) -> int:
+        """How long tenants whose memory does not fit beside the others' keep the GPU."""
+        settings = self.settings
+        if self.slice_override_ns:
+            length = self.slice_override_ns
+        elif settings.switch_time_mode == "fixed":
+            length = settings.switch_time_fixed_ns
+        else:
+            gib = max(1, self.set_bytes >> 30)
+            length = max(10, min(300, gib * settings.switch_time_multiplier)) * SECOND
+        return min(length, settings.max_runtime_ns)
+
+    def went_idle(self, tenant: Tenant, now_ns: int) -> None:
+        tenant.idle_since_ns = now_ns
+        tenant.slip_mark_ns = self.slipped_ns
+        self.look_again(tenant, now_ns + ACTIVE_NS)
+
+    def look_again(self, tenant: Tenant, at_ns: int) -> None:
+        self.serial += 1
+        heapq.heappush(self.idlers, (at_ns, self.serial, tenant))
+
+    # ---- the queues ------------------------------------------------------------------------
+
+    def note_waiting(self, tenant: Tenant) -> None:
+        """Count a limited tenant's lag among what is owed to those who wait."""
+        weight = tenant.account.weight
+        self.waiting_weight += weight
+        self.waiting_lag += weight * tenant.account.virtual_ns
+
+    def forget_waiting(self, tenant: Tenant) -> None:
+        weight = tenant.account.weight
+        self.waiting_weight -= weight
+        self.waiting_lag -= weight * tenant.account.virtual_ns
+
+    def push_ready(self, tenant: Tenant) -> None:
+        if not tenant.limited:
+            if not self.free_ready and not self.group:
+                self._cap_rest_credit()
+            self.free_ready[tenant] = None
+            return
+        self.serial += 1
+        tenant.ready_mark = self.serial
+        entry = (tenant.account.virtual_ns, self.serial, tenant)
+        heapq.heappush(self.ready, entry)
+        if tenant.share:
+            heapq.heappush(self.share_ready, entry)
+        self.note_waiting(tenant)
+        if len(self.ready) > 2 * len(self.tenants) + 16:
+            self._compact()
+
+    def take_ready(self, tenant: Tenant) -> None:
+        if tenant in self.free_ready:
+            del self.free_ready[tenant]
+        elif tenant.ready_mark:
+            tenant.ready_mark = 0
+            self.forget_waiting(tenant)
+
+    def is_ready(self, tenant: Tenant) -> bool:
+        return tenant.ready_mark != 0 or tenant in self.free_ready
+
+    def peek_ready(self) -> Tenant | None:
+        return _peek(self.ready)
+
+    def peek_borrower(self) -> Tenant | None:
+        return _peek(self.share_ready)
+
+    def _compact(self) -> None:
+        """Stale entries never outnumber the tenants: the heaps stay as small as what they serve."""
+        self.ready = [entry for entry in self.ready if entry[2].ready_mark == entry[1]]
+        self.share_ready = [entry for entry in self.share_ready if entry[2].ready_mark == entry[1]]
+        heapq.heapify(self.ready)
+        heapq.heapify(self.share_ready)
+
+    def _cap_rest_credit(self) -> None:
+        credit = self.turn_of(self.rest.weight) * WHOLE // self.rest.weight
+        self.rest.virtual_ns = max(self.rest.virtual_ns, self.clock.virtual_ns - credit)
+
+    # ---- memory ----------------------------------------------------------------------------
+
+    @property
+    def safe_limit_bytes(self) -> int:
+        usable = self.total_bytes * (100 - self.settings.memory_reserve_percent) // 100
+        return max(0, usable - self.stranger_bytes - self.orphan_bytes)
+
+    @property
+    def counted_bytes(self) -> int:
+        return sum(tenant.used_bytes for tenant in self.tenants.values()) + self.orphan_bytes
+
+    def set_used(self, tenant: Tenant, used_bytes: int) -> None:
+        if used_bytes == tenant.used_bytes:
+            return
+        if tenant.in_set:
+            self.set_bytes += used_bytes - tenant.used_bytes
+        tenant.used_bytes = used_bytes
+        tenant.peak_bytes = max(tenant.peak_bytes, used_bytes)
+        self.set_dirty = True
+
+    # ---- telling clients -------------------------------------------------------------------
+
+    def someone_waits(self) -> bool:
+        """Whether an early end of the present hold would let somebody run."""
+        return bool(self.free_ready) or self.waiting_weight > 0
+
+    def hint(self, client: Client, others_wait: bool, shallow: bool, out: list[Effect]) -> None:
+        hints = (others_wait, self.limited_present, shallow)
+        if client.version >= 3 and hints != client.hints and client.connected:
+            client.hints = hints
+            out.append(TellHints(client.key, *hints))
+
+
+def _peek(heap: list[tuple[int, int, Tenant]]) -> Tenant | None:
+    while heap:
+        _, mark, tenant = heap[0]
+        if tenant.ready_mark == mark:
+            return tenant
+        heapq.heappop(heap)
+    return None

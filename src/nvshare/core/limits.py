@@ -1,0 +1,85 @@
+"""Whose word counts on a pod's limits.
+
+Memory: what the operator set by ctl overrides; else the lowest of the others. Compute: the first of
+ctl, run, annotation, env, default that says anything. A limit that is withdrawn is as if never set.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+SOURCES: Final = ("ctl", "run", "annotation", "env", "default")
+"""In order of precedence."""
+
+
+class PodLimits(NamedTuple):
+    """What holds for a pod on each GPU it uses. 0 bytes: no limit. 100 percent: unlimited."""
+
+    memory_bytes: int = 0
+    core_percent: int = 100
+    share: bool = False
+    memory_source: str = "none"
+    core_source: str = "none"
+
+
+class _Word(NamedTuple):
+    memory_bytes: int | None
+    core_percent: int | None
+    share: bool | None
+
+
+class LimitsBook:
+    """All sources' words on one pod."""
+
+    __slots__ = ("_words",)
+
+    def __init__(self) -> None:
+        self._words: dict[str, _Word] = {}
+
+    def put(
+        self, source: str, memory_bytes: int | None, core_percent: int | None, share: bool | None
+    ) -> None:
+        if source not in SOURCES:
+            raise ValueError(f"unknown source of limits {source!r}; accepted: {', '.join(SOURCES)}")
+        if memory_bytes is not None and memory_bytes < 0:
+            raise ValueError(f"memory limit {memory_bytes} is negative")
+        if core_percent is not None and not 1 <= core_percent <= 100:
+            raise ValueError(f"compute limit {core_percent} is not within 1..100")
+        word = _Word(memory_bytes, core_percent, share)
+        if word == _Word(None, None, None):
+            self._words.pop(source, None)
+        else:
+            self._words[source] = word
+
+    def effective(self) -> PodLimits:
+        memory_bytes, memory_source = self._memory()
+        percent, core_source, share = 100, "none", False
+        for source in SOURCES:
+            word = self._words.get(source)
+            if word is not None and word.core_percent is not None:
+                percent, core_source = word.core_percent, source
+                break
+        for source in SOURCES:
+            word = self._words.get(source)
+            if word is not None and word.share is not None:
+                share = word.share
+                break
+        return PodLimits(memory_bytes, percent, share, memory_source, core_source)
+
+    def _memory(self) -> tuple[int, str]:
+        ctl = self._words.get("ctl")
+        if ctl is not None and ctl.memory_bytes is not None:
+            return ctl.memory_bytes, "ctl" if ctl.memory_bytes else "none"
+        said = [
+            (word.memory_bytes, SOURCES.index(source), source)
+            for source, word in self._words.items()
+            if word.memory_bytes
+        ]
+        if not said:
+            return 0, "none"
+        lowest_bytes, _, source = min(said)
+        return lowest_bytes, source
+
+    def words(self) -> dict[str, tuple[int | None, int | None, bool | None]]:
+        """For the checkpoint."""
+        return {source: (*word,) for source, word in self._words.items()}

@@ -1,0 +1,106 @@
+"""Builds the snapshot values from the books."""
+
+from __future__ import annotations
+
+from nvshare.core.explain import explain, throttled
+from nvshare.core.gpu import Gpu
+from nvshare.core.snapshot import ClientSnapshot, GpuSnapshot, TenantSnapshot
+from nvshare.core.tenant import Client, Tenant
+from nvshare.core.turns import running_bytes
+
+
+def snapshot_gpu(gpu: Gpu, now_ns: int) -> GpuSnapshot:
+    gpu.clock.advance(now_ns)
+    tenants = tuple(_tenant(gpu, tenant, now_ns) for tenant in gpu.tenants.values())
+    waiting = outside = running = 0
+    for tenant in gpu.tenants.values():
+        running += tenant.holding
+        if tenant in gpu.outside or throttled(gpu, tenant):
+            outside += tenant.wanting
+        else:
+            waiting += tenant.wanting
+    overlap_ns = gpu.overlap_ns
+    if gpu.late:
+        overlap_ns += now_ns - gpu.overlap_since_ns
+    return GpuSnapshot(
+        gpu=gpu.key,
+        index=gpu.index,
+        total_bytes=gpu.total_bytes,
+        safe_limit_bytes=gpu.safe_limit_bytes,
+        stranger_bytes=gpu.stranger_bytes,
+        running_clients=running,
+        request_queue_clients=waiting,
+        wait_queue_clients=outside,
+        running_bytes=running_bytes(gpu),
+        peak_running_bytes=gpu.peak_running_bytes,
+        overloaded=gpu.overloaded,
+        turn_ns=gpu.turn_ns,
+        slice_ns=gpu.slice_ns(),
+        dead_ns=gpu.dead_ns,
+        handovers=gpu.handovers,
+        drops=tuple((reason.value, count) for reason, count in gpu.drops.items()),
+        overlaps=gpu.overlaps,
+        overlap_ns=overlap_ns,
+        unresponsive_total=gpu.unresponsive_total,
+        wait_for_memory_total=gpu.wait_for_memory_total,
+        memory_available_total=gpu.memory_available_total,
+        tenants=tenants,
+    )
+
+
+def _tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
+    account = tenant.account
+    held_ns = account.held_since_settled(now_ns)
+    lag_ns = account.lag_ns(gpu.clock, now_ns)
+    window_ns = gpu.settings.compute_window_ns
+    effective = 100.0
+    if tenant.limited:
+        effective = tenant.percent * gpu.clock.numerator / gpu.clock.denominator
+    limit_bytes = tenant.memory.limit_bytes
+    return TenantSnapshot(
+        pod=tenant.pod,
+        gpu=gpu.key,
+        clients=tuple(_client(tenant, client) for client in tenant.clients.values()),
+        core_percent=tenant.percent,
+        effective_percent=effective,
+        share=tenant.share,
+        active=tenant.active,
+        throttled=throttled(gpu, tenant),
+        pending_drop=tenant in gpu.draining or tenant in gpu.late,
+        debt_ns=max(0, -lag_ns) if tenant.limited else 0,
+        lag_ns=lag_ns,
+        billed_ns=account.billed_ns,
+        occupied_ns=account.occupied_ns + held_ns,
+        window_used_ns=min(window_ns, tenant.window.used_ns(now_ns) + held_ns),
+        window_limit_ns=int(window_ns * effective / 100),
+        used_bytes=tenant.used_bytes,
+        peak_bytes=tenant.peak_bytes,
+        charged_bytes=tenant.memory.charged_bytes,
+        memory_limit_bytes=limit_bytes,
+        memory_exceeded=0 < limit_bytes < tenant.used_bytes,
+        turns=tenant.turns,
+        longest_wait_ns=tenant.longest_wait_ns,
+        late=tenant in gpu.late,
+        unresponsive=tenant.unresponsive,
+        explanation=explain(gpu, tenant, now_ns),
+    )
+
+
+def _client(tenant: Tenant, client: Client) -> ClientSnapshot:
+    if not client.connected:
+        state = "gone"
+    elif client.dropping:
+        state = "draining"
+    elif client.holds:
+        state = "running"
+    elif client.wants:
+        state = "waiting"
+    else:
+        state = "idle"
+    return ClientSnapshot(
+        client=client.key,
+        version=client.version,
+        state=state,
+        used_bytes=tenant.memory.shares[client.key].used_bytes,
+        busy_ns=client.busy_ns,
+    )

@@ -1,0 +1,500 @@
+"""The core's door: ``handle(event, now_ns) -> effects`` and ``next_deadline_ns()``.
+
+Who drives it calls ``handle`` with every event, in order of time, and with ``Woken`` when the next
+deadline has come. Nothing else makes anything happen, so a run is a function of its events.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, Final
+
+from nvshare.core import events, residency, turns
+from nvshare.core.account import WHOLE
+from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
+from nvshare.core.gpu import NEVER, SECOND, Gpu
+from nvshare.core.limits import LimitsBook, PodLimits
+from nvshare.core.report import snapshot_gpu
+from nvshare.core.settings import Settings
+from nvshare.core.snapshot import Checkpoint, ClientRecord, Snapshot
+from nvshare.core.tenant import Client, Tenant
+
+RESUME_WAIT_NS: Final = 5 * SECOND
+STEPS_MAX: Final = 64
+"""Decisions per event and GPU; one event settles within a handful."""
+
+
+class Scheduler:
+    """All GPUs of a node."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.on = True
+        self.gpus: dict[str, Gpu] = {}
+        self.clients: dict[int, Client] = {}
+        self._gpu_of: dict[int, Gpu] = {}
+        self._limits: dict[str, LimitsBook] = {}
+        self._deadlines: list[tuple[int, int, Gpu]] = []
+        self._serial = 0
+        self._slice_override_ns = 0
+        self._lags: dict[tuple[str, str], int] = {}  # debts of a former life not yet claimed
+        self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
+            events.LockRequested: self._lock_requested,
+            events.LockReleased: self._lock_released,
+            events.BusyReported: self._busy_reported,
+            events.MemoryUsed: self._memory_used,
+            events.MemoryAsked: self._memory_asked,
+            events.LeaseReturned: self._lease_returned,
+            events.ClientRegistered: self._client_registered,
+            events.ClientResumed: self._client_resumed,
+            events.ClientDisconnected: self._client_disconnected,
+            events.ProcessGone: self._process_gone,
+            events.GpuSeen: self._gpu_seen,
+            events.GpuSampled: self._gpu_sampled,
+            events.LimitsSet: self._limits_set,
+            events.SchedulingSet: self._scheduling_set,
+            events.SliceSet: self._slice_set,
+            events.Woken: self._woken,
+        }
+
+    # ---- the door ----------------------------------------------------------------------------
+
+    def handle(self, event: events.Event, now_ns: int) -> list[Effect]:
+        out: list[Effect] = []
+        deadlines = self._deadlines
+        if deadlines and deadlines[0][0] <= now_ns:
+            self._run_due(now_ns, out)
+        self._handlers[type(event)](event, now_ns, out)
+        return out
+
+    def next_deadline_ns(self) -> int | None:
+        """When to call with ``Woken`` at the latest, or None if nothing is due by itself."""
+        deadlines = self._deadlines
+        while deadlines:
+            at_ns, _, gpu = deadlines[0]
+            if gpu.queued_ns == at_ns:
+                return at_ns
+            heapq.heappop(deadlines)
+        return None
+
+    def _run_due(self, now_ns: int, out: list[Effect]) -> None:
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now_ns:
+            at_ns, _, gpu = heapq.heappop(deadlines)
+            if gpu.queued_ns == at_ns:
+                gpu.queued_ns = NEVER
+                self._advance(gpu, now_ns, out)
+
+    # ---- one GPU moves on --------------------------------------------------------------------
+
+    def _advance(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
+        gpu.clock.advance(now_ns)
+        if gpu.idlers and gpu.idlers[0][0] <= now_ns:
+            self._review_idlers(gpu, now_ns)
+        if gpu.recalls:
+            self._review_recalls(gpu, now_ns, out)
+        if gpu.resuming and gpu.resume_deadline_ns <= now_ns:
+            gpu.resuming.clear()
+            gpu.resume_deadline_ns = NEVER
+        drop_ns = NEVER
+        for _ in range(STEPS_MAX):
+            while gpu.requeue:
+                self._queue(gpu, gpu.requeue.pop(), now_ns, out)
+            if gpu.late:
+                turns.review_late(gpu, now_ns, out)
+            if gpu.draining:
+                if now_ns < gpu.drain_deadline_ns:
+                    break
+                turns.give_up_waiting(gpu, now_ns, out)
+                continue
+            if gpu.switching is not None:
+                residency.found_set(gpu, now_ns, out)
+                continue
+            if gpu.set_dirty or gpu.set_check_ns <= now_ns:
+                residency.review(gpu, now_ns, out)
+                continue
+            if gpu.holder is None and not gpu.group:
+                if not turns.start_turn(gpu, now_ns, out):
+                    break
+            elif gpu.free_ready and gpu.holder is None:
+                turns.join_group(gpu, now_ns, out)
+            elif turns.may_fill_gaps(gpu):
+                turns.fill_gaps(gpu, now_ns, out)
+            drop_ns, reason = turns.turn_end(gpu, now_ns)
+            if drop_ns > now_ns:
+                break
+            turns.drop_all(gpu, reason, now_ns, out)
+        turns.refresh_hints(gpu, out)
+        self._set_deadline(gpu, drop_ns)
+
+    def _set_deadline(self, gpu: Gpu, drop_ns: int) -> None:
+        at_ns = gpu.set_check_ns
+        if gpu.draining:
+            at_ns = min(at_ns, gpu.drain_deadline_ns)
+        elif gpu.holder is not None or gpu.group:
+            at_ns = min(at_ns, drop_ns)
+        else:
+            at_ns = min(at_ns, gpu.wake_ns)
+        if gpu.idlers:
+            at_ns = min(at_ns, gpu.idlers[0][0])
+        if gpu.late:
+            at_ns = min(at_ns, min(gpu.late.values()))
+        if gpu.resuming:
+            at_ns = min(at_ns, gpu.resume_deadline_ns)
+        if gpu.recalls:
+            at_ns = min(at_ns, min(tenant.memory.deadline_ns() for tenant in gpu.recalls))
+        if at_ns < NEVER and at_ns != gpu.queued_ns:
+            self._serial += 1
+            heapq.heappush(self._deadlines, (at_ns, self._serial, gpu))
+            if len(self._deadlines) > 64 + 16 * len(self.gpus):
+                self._compact_deadlines(gpu, at_ns)
+        gpu.queued_ns = gpu.deadline_ns = at_ns
+
+    def _compact_deadlines(self, gpu: Gpu, at_ns: int) -> None:
+        gpu.queued_ns = at_ns
+        self._deadlines = [entry for entry in self._deadlines if entry[2].queued_ns == entry[0]]
+        heapq.heapify(self._deadlines)
+
+    def _queue(self, gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+        placed = gpu.is_ready(tenant) or tenant in gpu.outside or tenant.holding > 0
+        if tenant.wanting and not placed:
+            residency.enqueue(gpu, tenant, now_ns, out)
+
+    def _review_idlers(self, gpu: Gpu, now_ns: int) -> None:
+        while gpu.idlers and gpu.idlers[0][0] <= now_ns:
+            _, _, tenant = heapq.heappop(gpu.idlers)
+            if not tenant.idle or tenant.idle_since_ns + SECOND > now_ns:
+                continue
+            gpu.deactivate(tenant, now_ns)
+            residency.leave(gpu, tenant)
+            if not tenant.clients:
+                self._forget_if_even(gpu, tenant, now_ns)
+
+    def _forget_if_even(self, gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+        """Debt outlives processes: a pod that left in debt is remembered until time has repaid it."""
+        virtual_ns = tenant.account.virtual_ns - (gpu.slipped_ns - tenant.slip_mark_ns)
+        wait_ns = gpu.clock.real_until(virtual_ns) if tenant.limited else 0
+        if wait_ns > 0:
+            gpu.look_again(tenant, now_ns + wait_ns)
+        elif gpu.tenants.get(tenant.pod) is tenant:
+            del gpu.tenants[tenant.pod]
+
+    def _review_recalls(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
+        for tenant in list(gpu.recalls):
+            tenant.memory.expire(now_ns, out)
+            if tenant.memory.deadline_ns() == NEVER:
+                del gpu.recalls[tenant]
+
+    def _note_recall(self, gpu: Gpu, tenant: Tenant) -> None:
+        if tenant.memory.deadline_ns() < NEVER:
+            gpu.recalls[tenant] = None
+
+    # ---- clients -----------------------------------------------------------------------------
+
+    def _lock_requested(self, event: events.LockRequested, now_ns: int, out: list[Effect]) -> None:
+        client = self.clients.get(event.client)
+        if client is None or not self.on or not client.connected:
+            return
+        gpu = self._gpu_of[event.client]
+        turns.request(gpu, client, now_ns, out)
+        self._advance(gpu, now_ns, out)
+
+    def _lock_released(self, event: events.LockReleased, now_ns: int, out: list[Effect]) -> None:
+        client = self.clients.get(event.client)
+        if client is None or not self.on or not client.connected:
+            return
+        gpu = self._gpu_of[event.client]
+        gpu.clock.advance(now_ns)
+        if event.again and client.holds and not client.wants:
+            client.wants = True
+            client.wanted_ns = now_ns
+            client.told_waiting = False
+            client.tenant.wanting += 1
+        turns.release(gpu, client, event.busy_ns, event.kernel_ns, now_ns, out)
+        self._advance(gpu, now_ns, out)
+
+    def _busy_reported(self, event: events.BusyReported, now_ns: int, out: list[Effect]) -> None:
+        client = self.clients.get(event.client)
+        if client is None or not client.connected:
+            return
+        gpu = self._gpu_of[event.client]
+        gpu.clock.advance(now_ns)
+        turns.report_busy(gpu, client, event.busy_ns, event.idle_ns, now_ns)
+        self._advance(gpu, now_ns, out)
+
+    def _client_registered(self, event: events.ClientRegistered, now_ns: int, out: list[Effect]) -> None:
+        gpu, client = self._add_client(event.client, event.pod, event.gpu, event.version, now_ns)
+        out.append(TellScheduling(client.key, self.on))
+        tenant = client.tenant
+        if tenant.limited:
+            out.append(TellCoreLimit(client.key, tenant.percent))
+        tenant.memory.join(client.key, client.version >= 3, now_ns, out)
+        self._after_membership(gpu, tenant, now_ns, out)
+
+    def _client_resumed(self, event: events.ClientResumed, now_ns: int, out: list[Effect]) -> None:
+        gpu, client = self._add_client(event.client, event.pod, event.gpu, 3, now_ns)
+        out.append(TellScheduling(client.key, self.on))
+        tenant = client.tenant
+        client.busy_ns = event.busy_ns
+        if tenant.limited:
+            out.append(TellCoreLimit(client.key, tenant.percent))
+        tenant.memory.resume(
+            client.key, event.used_bytes, event.reserve_seq, event.reserve_bytes, now_ns, out
+        )
+        gpu.set_used(tenant, tenant.memory.used_bytes)
+        billed_busy_ns = gpu.resuming.pop(event.former, event.busy_ns)
+        if self.on and event.holds:
+            turns.resume_hold(gpu, client, billed_busy_ns, now_ns)
+            residency.resume_member(gpu, tenant, now_ns)
+        if self.on and event.wants:
+            turns.request(gpu, client, now_ns, out)
+        self._after_membership(gpu, tenant, now_ns, out)
+
+    def _add_client(self, key: int, pod: str, gpu_key: str, version: int, now_ns: int) -> tuple[Gpu, Client]:
+        if key in self.clients:
+            raise ValueError(f"client {key:016x} is registered already")
+        gpu = self.gpus.get(gpu_key)
+        if gpu is None:
+            raise ValueError(f"no such GPU: {gpu_key!r}")
+        gpu.clock.advance(now_ns)
+        tenant = gpu.tenants.get(pod)
+        if tenant is None:
+            tenant = self._new_tenant(gpu, pod, now_ns)
+        client = Client(key, tenant, version)
+        tenant.clients[key] = client
+        self.clients[key] = client
+        self._gpu_of[key] = gpu
+        return gpu, client
+
+    def _new_tenant(self, gpu: Gpu, pod: str, now_ns: int) -> Tenant:
+        limits = self.limits_of(pod)
+        tenant = Tenant(pod, limits, gpu.clock.virtual_ns, self.settings.compute_window_ns)
+        tenant.slip_mark_ns = gpu.slipped_ns
+        tenant.idle_since_ns = now_ns
+        lag_ns = self._lags.pop((pod, gpu.key), 0)
+        tenant.account.virtual_ns -= lag_ns * WHOLE // tenant.account.weight
+        gpu.tenants[pod] = tenant
+        return tenant
+
+    def _after_membership(self, gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+        self._note_recall(gpu, tenant)
+        self._tell_limited_present(gpu, out)
+        self._advance(gpu, now_ns, out)
+
+    def _client_disconnected(self, event: events.ClientDisconnected, now_ns: int, out: list[Effect]) -> None:
+        client = self.clients.get(event.client)
+        if client is None or not client.connected:
+            return
+        gpu = self._gpu_of[event.client]
+        gpu.clock.advance(now_ns)
+        client.connected = False
+        self._withdraw(gpu, client, now_ns, out)
+        client.tenant.memory.disconnect(client.key)
+        self._advance(gpu, now_ns, out)
+
+    def _withdraw(self, gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
+        """Turn and queue place end at once, before anybody else is granted anything."""
+        tenant = client.tenant
+        if client.wants:
+            client.wants = False
+            tenant.wanting -= 1
+            if tenant.wanting == 0:
+                gpu.take_ready(tenant)
+                residency.take_outside(gpu, tenant)
+                if tenant.holding == 0:
+                    gpu.went_idle(tenant, now_ns)
+        turns.release(gpu, client, None, 0, now_ns, out)
+
+    def _process_gone(self, event: events.ProcessGone, now_ns: int, out: list[Effect]) -> None:
+        client = self.clients.get(event.client)
+        if client is None:
+            return
+        self._client_disconnected(events.ClientDisconnected(event.client), now_ns, out)
+        gpu = self._gpu_of.pop(event.client)
+        tenant = client.tenant
+        del self.clients[event.client]
+        del tenant.clients[event.client]
+        tenant.memory.leave(client.key, now_ns, out)
+        gpu.set_used(tenant, tenant.memory.used_bytes)
+        if not tenant.clients and tenant.idle:
+            gpu.went_idle(tenant, now_ns)
+        self._after_membership(gpu, tenant, now_ns, out)
+
+    # ---- memory ------------------------------------------------------------------------------
+
+    def _memory_used(self, event: events.MemoryUsed, now_ns: int, out: list[Effect]) -> None:
+        client = self.clients.get(event.client)
+        if client is None or not client.connected:
+            return
+        gpu, tenant = self._gpu_of[event.client], client.tenant
+        tenant.memory.report(client.key, event.used_bytes, event.seq, now_ns, out)
+        gpu.set_used(tenant, tenant.memory.used_bytes)
+        self._advance(gpu, now_ns, out)
+
+    def _memory_asked(self, event: events.MemoryAsked, now_ns: int, out: list[Effect]) -> None:
+        client = self.clients.get(event.client)
+        if client is not None:
+            client.tenant.memory.ask(client.key, event.seq, event.asked_bytes, now_ns, out)
+
+    def _lease_returned(self, event: events.LeaseReturned, now_ns: int, out: list[Effect]) -> None:
+        client = self.clients.get(event.client)
+        if client is None or not client.connected:
+            return
+        gpu, tenant = self._gpu_of[event.client], client.tenant
+        tenant.memory.lease_returned(client.key, event.generation, event.used_bytes, now_ns, out)
+        gpu.set_used(tenant, tenant.memory.used_bytes)
+        self._advance(gpu, now_ns, out)
+
+    # ---- GPUs and settings -------------------------------------------------------------------
+
+    def _gpu_seen(self, event: events.GpuSeen, now_ns: int, out: list[Effect]) -> None:
+        gpu = self.gpus.get(event.gpu)
+        if gpu is None:
+            total_bytes = event.total_bytes or self.settings.default_gpu_memory_bytes
+            gpu = self.gpus[event.gpu] = Gpu(event.gpu, total_bytes, event.number, self.settings, now_ns)
+            gpu.slice_override_ns = self._slice_override_ns
+        else:
+            gpu.index = event.number
+            gpu.total_bytes = event.total_bytes or gpu.total_bytes
+            gpu.set_dirty = True
+        self._advance(gpu, now_ns, out)
+
+    def _gpu_sampled(self, event: events.GpuSampled, now_ns: int, out: list[Effect]) -> None:
+        gpu = self.gpus.get(event.gpu)
+        if gpu is None:
+            return
+        gpu.stranger_bytes = max(0, event.used_bytes - gpu.counted_bytes)
+        gpu.set_dirty = True
+        self._advance(gpu, now_ns, out)
+
+    def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:
+        self._slice_override_ns = event.slice_ns
+        for gpu in self.gpus.values():
+            gpu.slice_override_ns = event.slice_ns
+            gpu.set_dirty = True
+            self._advance(gpu, now_ns, out)
+
+    def limits_of(self, pod: str) -> PodLimits:
+        book = self._limits.get(pod)
+        return book.effective() if book is not None else PodLimits()
+
+    def _limits_set(self, event: events.LimitsSet, now_ns: int, out: list[Effect]) -> None:
+        book = self._limits.setdefault(event.pod, LimitsBook())
+        book.put(event.source, event.memory_bytes, event.core_percent, event.share)
+        limits = book.effective()
+        if not book.words():
+            del self._limits[event.pod]
+        for gpu in self.gpus.values():
+            tenant = gpu.tenants.get(event.pod)
+            if tenant is not None:
+                self._apply_limits(gpu, tenant, limits, now_ns, out)
+
+    def _apply_limits(
+        self, gpu: Gpu, tenant: Tenant, limits: PodLimits, now_ns: int, out: list[Effect]
+    ) -> None:
+        gpu.clock.advance(now_ns)
+        tenant.memory.set_limit(limits.memory_bytes, now_ns, out)
+        self._note_recall(gpu, tenant)
+        if (limits.core_percent, limits.share) != (tenant.percent, tenant.share):
+            told = limits.core_percent != tenant.percent
+            turns.change_quota(gpu, tenant, limits.core_percent, limits.share, now_ns, out)
+            if told:
+                out.extend(
+                    TellCoreLimit(client.key, limits.core_percent)
+                    for client in tenant.clients.values()
+                    if client.connected
+                )
+            self._tell_limited_present(gpu, out)
+        self._advance(gpu, now_ns, out)
+
+    def _tell_limited_present(self, gpu: Gpu, out: list[Effect]) -> None:
+        present = any(tenant.limited and tenant.clients for tenant in gpu.tenants.values())
+        if present != gpu.limited_present:
+            gpu.limited_present = present
+            for tenant in gpu.tenants.values():
+                for client in tenant.clients.values():
+                    gpu.hint(client, client.hints[0], client.hints[2], out)
+        elif present:
+            for tenant in gpu.tenants.values():
+                for client in tenant.clients.values():
+                    if not client.hints[1]:
+                        gpu.hint(client, client.hints[0], client.hints[2], out)
+
+    def _scheduling_set(self, event: events.SchedulingSet, now_ns: int, out: list[Effect]) -> None:
+        if event.on == self.on:
+            return
+        self.on = event.on
+        for gpu in self.gpus.values():
+            gpu.clock.advance(now_ns)
+            if not event.on:
+                for client in [c for t in gpu.tenants.values() for c in t.clients.values()]:
+                    self._withdraw(gpu, client, now_ns, [])
+                gpu.switching = None
+                gpu.set_dirty = True
+            self._advance(gpu, now_ns, out)
+        for client in self.clients.values():
+            if client.connected:
+                out.append(TellScheduling(client.key, event.on))
+
+    def _woken(self, event: events.Woken, now_ns: int, out: list[Effect]) -> None:
+        """Deadlines were dealt with on the way in."""
+
+    # ---- looking in --------------------------------------------------------------------------
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        return Snapshot(now_ns, self.on, tuple(snapshot_gpu(gpu, now_ns) for gpu in self.gpus.values()))
+
+    def checkpoint(self, now_ns: int) -> Checkpoint:
+        """What the next daemon must know."""
+        lags = []
+        for gpu in self.gpus.values():
+            gpu.clock.advance(now_ns)
+            for tenant in gpu.tenants.values():
+                if tenant.limited:
+                    lags.append((tenant.pod, gpu.key, tenant.account.lag_ns(gpu.clock, now_ns)))
+        return Checkpoint(
+            clients=tuple(
+                ClientRecord(
+                    client.key, client.tenant.pod, self._gpu_of[client.key].key, _billed_busy_ns(client)
+                )
+                for client in self.clients.values()
+                if client.connected
+            ),
+            limits=tuple(
+                (pod, source, *word)
+                for pod, book in self._limits.items()
+                for source, word in book.words().items()
+            ),
+            lags=tuple(lags),
+            scheduling_on=self.on,
+        )
+
+    def restore(self, checkpoint: Checkpoint, now_ns: int) -> None:
+        """Start as the successor of another daemon; call after its GPUs are known."""
+        self.on = checkpoint.scheduling_on
+        for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
+            self._limits.setdefault(pod, LimitsBook()).put(source, memory_bytes, core_percent, share)
+        for pod, gpu_key, lag_ns in checkpoint.lags:
+            if gpu_key in self.gpus:
+                self._lags[pod, gpu_key] = lag_ns
+        for record in checkpoint.clients:
+            gpu = self.gpus.get(record.gpu)
+            if gpu is not None:
+                gpu.resuming[record.client] = record.billed_busy_ns
+                gpu.resume_deadline_ns = now_ns + RESUME_WAIT_NS
+        for gpu in self.gpus.values():
+            self._advance(gpu, now_ns, [])
+
+    def forget_resuming(self, former: int, gpu_key: str, now_ns: int) -> list[Effect]:
+        """A client we waited for is dead: wait for it no longer."""
+        out: list[Effect] = []
+        gpu = self.gpus.get(gpu_key)
+        if gpu is not None and gpu.resuming.pop(former, None) is not None:
+            self._advance(gpu, now_ns, out)
+        return out
+
+
+def _billed_busy_ns(client: Client) -> int:
+    tenant = client.tenant
+    return tenant.busy_mark_ns if tenant.hold_client is client else client.busy_ns

@@ -1,0 +1,135 @@
+"""The tenant, a pod on one GPU, and its clients, the pod's processes there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nvshare.core.account import WHOLE, Account, UsageWindow
+from nvshare.core.limits import PodLimits
+from nvshare.core.memory import MemoryAccount
+
+UNLIMITED_PERCENT: Final = 100
+
+
+class Client:
+    """One process of a pod on one GPU.
+
+    ``wants`` and ``holds`` may both be true: while it drains after a DROP, a thread of it may stand
+    at the gate already.
+    """
+
+    __slots__ = (
+        "busy_ns",
+        "connected",
+        "dropping",
+        "granted_ns",
+        "hints",
+        "holds",
+        "idle",
+        "key",
+        "tenant",
+        "told_waiting",
+        "version",
+        "wanted_ns",
+        "wants",
+    )
+
+    def __init__(self, key: int, tenant: Tenant, version: int) -> None:
+        self.key = key
+        self.tenant = tenant
+        self.version = version
+        self.connected = True
+        self.wants = False
+        self.holds = False
+        self.dropping = False  # DROP was sent, the release has not come
+        self.idle = False  # holds, and has told us that nothing runs
+        self.busy_ns = 0  # cumulative, as last reported
+        self.wanted_ns = 0
+        self.granted_ns = 0
+        self.hints = (False, False, False)  # as last told
+        self.told_waiting = False  # WAIT_FOR_MEM was sent for the present request
+
+    @property
+    def reports_busy(self) -> bool:
+        return self.version >= 3
+
+
+class Tenant:
+    """A pod on one GPU: the owner of turns, debt and memory limits."""
+
+    __slots__ = (
+        "account",
+        "active",
+        "busy_mark_ns",
+        "clients",
+        "dropped_ns",
+        "hold_client",
+        "hold_shared",
+        "holding",
+        "idle_since_ns",
+        "in_set",
+        "kernel_ns",
+        "late_turns",
+        "limited",
+        "longest_wait_ns",
+        "memory",
+        "overtaken",
+        "peak_bytes",
+        "percent",
+        "pod",
+        "ready_mark",
+        "served_ns",
+        "share",
+        "slip_mark_ns",
+        "sparse_percent",
+        "tail_ns",
+        "turns",
+        "unresponsive",
+        "used_bytes",
+        "waiting_since_ns",
+        "wanting",
+        "window",
+        "working",
+    )
+
+    def __init__(self, pod: str, limits: PodLimits, virtual_ns: int, window_ns: int) -> None:
+        self.pod = pod
+        self.clients: dict[int, Client] = {}
+        self.memory = MemoryAccount(limits.memory_bytes)
+        self.percent = limits.core_percent
+        self.limited = limits.core_percent < UNLIMITED_PERCENT
+        self.share = limits.share
+        self.account = Account(limits.core_percent * WHOLE // 100, virtual_ns)
+        self.window = UsageWindow(window_ns)
+        self.wanting = 0  # clients that want and do not hold an open gate
+        self.holding = 0  # clients that hold, draining ones included
+        self.working = 0  # holders not known to be idle
+        self.hold_client: Client | None = None  # the only client of the present hold so far
+        self.hold_shared = False  # more than one client took part in the present hold
+        self.busy_mark_ns = 0  # hold_client's cumulative busy time at the last settlement
+        self.active = False
+        self.idle_since_ns = 0
+        self.slip_mark_ns = 0  # how far the clock had slipped when it went idle
+        self.waiting_since_ns = 0
+        self.served_ns = 0  # when its last hold ended
+        self.in_set = False  # its memory is among what may be resident now
+        self.overtaken = False  # somebody was let in past it while it waited for memory
+        self.used_bytes = 0
+        self.peak_bytes = 0
+        self.ready_mark = 0  # its valid entry in a heap
+        self.tail_ns = 0  # expected time from DROP to drained
+        self.kernel_ns = 0  # longest kernel its clients reported lately
+        self.sparse_percent = 0  # expected part of a hold in which it does not work
+        self.dropped_ns = -1
+        self.late_turns = 0  # turns it must drain in time before we wait for it again
+        self.unresponsive = False
+        self.turns = 0
+        self.longest_wait_ns = 0
+
+    @property
+    def wants_turn(self) -> bool:
+        return self.wanting > 0
+
+    @property
+    def idle(self) -> bool:
+        return self.wanting == 0 and self.holding == 0
