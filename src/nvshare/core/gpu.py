@@ -90,6 +90,7 @@ class Gpu:
         "waiting_lag",
         "waiting_weight",
         "wake_ns",
+        "yielded",
     )
 
     def __init__(self, key: str, total_bytes: int, index: int, settings: Settings, now_ns: int) -> None:
@@ -126,6 +127,7 @@ class Gpu:
         self.group_tail_ns = 0
         self.group_dropped_ns = -1
         self.wake_ns = NEVER
+        self.yielded: Tenant | None = None  # whose turn just ended so that somebody else may run
         self.deadline_ns = NEVER
         self.queued_ns = NEVER  # the deadline the scheduler's heap knows of
         self.resuming: dict[int, int] = {}  # clients of a former life we wait for -> busy time billed
@@ -273,6 +275,16 @@ class Gpu:
 
     def peek_ready(self) -> Tenant | None:
         return _peek(self.ready)
+
+    def peek_other(self, than: Tenant) -> Tenant | None:
+        """The first in line beside one."""
+        top = _peek(self.ready)
+        if top is not than:
+            return top
+        entry = heapq.heappop(self.ready)
+        other = _peek(self.ready)
+        heapq.heappush(self.ready, entry)
+        return other
 
     def peek_borrower(self) -> Tenant | None:
         return _peek(self.share_ready)

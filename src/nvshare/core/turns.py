@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.core.account import CLOSED, WHOLE
+from nvshare.core.account import CLOSED, WHOLE, Account
 from nvshare.core.effects import Drop, DropReason, Effect, Grant
 from nvshare.core.gpu import (
     DEAD_CEILING_NS,
@@ -32,6 +32,7 @@ from nvshare.core.tenant import UNLIMITED_PERCENT, Client, Tenant
 
 HOLD_MIN_NS: Final = 2 * MS
 """A DROP right behind the grant would be a turn without work."""
+OVERRUN_TURNS: Final = 4
 LATE_TURNS: Final = 10
 REOPEN_NS: Final = 100 * MS
 REOPEN_EVERY_NS: Final = SECOND
@@ -142,8 +143,15 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
             gpu.dead_ns += (unused_ns - gpu.dead_ns) // 8
             gpu.pace()
     if tenant.limited and tenant.share:
-        ahead = gpu.allowance(account.weight, gpu.turn_of(account.weight))
-        account.virtual_ns = min(account.virtual_ns, gpu.clock.virtual_ns + ahead)
+        _forgive_borrowed(gpu, account, now_ns)
+
+
+def _forgive_borrowed(gpu: Gpu, account: Account, until_ns: int) -> None:
+    """Idle time that was borrowed is not owed back; a turn taken by right is, with its overrun."""
+    turn_ns = gpu.turn_of(account.weight)
+    length_ns = max(turn_ns, min(until_ns - gpu.turn_started_ns, OVERRUN_TURNS * turn_ns))
+    ahead = gpu.allowance(account.weight, length_ns)
+    account.virtual_ns = min(account.virtual_ns, gpu.clock.virtual_ns + ahead)
 
 
 def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
@@ -186,8 +194,7 @@ def _group_ended(gpu: Gpu, now_ns: int) -> None:
     gpu.beside = False
     gpu.rest.close(now_ns)
     gpu.rest.settle(now_ns, None)
-    ahead = gpu.allowance(gpu.rest.weight, gpu.turn_of(gpu.rest.weight))
-    gpu.rest.virtual_ns = min(gpu.rest.virtual_ns, gpu.clock.virtual_ns + ahead)
+    _forgive_borrowed(gpu, gpu.rest, now_ns if gpu.rest_entitled else gpu.turn_started_ns)
     if gpu.group_dropped_ns >= 0:
         tail_ns = min(now_ns - gpu.group_dropped_ns, gpu.settings.drain_grace_ns)
         gpu.group_tail_ns += (tail_ns - gpu.group_tail_ns) // 4
@@ -313,6 +320,7 @@ def drop(gpu: Gpu, tenant: Tenant, reason: DropReason, now_ns: int, out: list[Ef
 def drop_all(gpu: Gpu, reason: DropReason, now_ns: int, out: list[Effect]) -> None:
     if gpu.group:
         gpu.group_dropped_ns = now_ns
+    gpu.yielded = gpu.holder if reason is DropReason.TURN else None
     for tenant in list(gpu.group):
         drop(gpu, tenant, reason, now_ns, out)
     if gpu.holder is not None:
@@ -394,7 +402,7 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     """Give the free GPU to whoever is next. False if nobody may run now."""
     _slip(gpu)
     clock = gpu.clock
-    top = gpu.peek_ready()
+    top = _first_in_line(gpu)
     rest_owed = _rest_owed(gpu)
     if rest_owed and (top is None or gpu.rest.virtual_ns <= top.account.virtual_ns):
         return _start_group(gpu, True, now_ns, out)
@@ -417,6 +425,16 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
         else:
             gpu.wake_ns = gpu.resume_deadline_ns
     return False
+
+
+def _first_in_line(gpu: Gpu) -> Tenant | None:
+    """The one furthest behind; but who just made way does not take the turn back by a hair."""
+    top = gpu.peek_ready()
+    if top is not None and top is gpu.yielded:
+        other = gpu.peek_other(top)
+        if other is not None and _due(gpu, other):
+            return other
+    return top
 
 
 def _due(gpu: Gpu, tenant: Tenant) -> bool:
@@ -442,6 +460,7 @@ def _relax(gpu: Gpu, tenant: Tenant) -> int:
 
 def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> bool:
     gpu.take_ready(tenant)
+    gpu.yielded = None
     gpu.holder = tenant
     gpu.turn_started_ns = now_ns
     gpu.handovers += 1

@@ -1,0 +1,395 @@
+"""A modelled process: launches kernels as its program says, and keeps the protocol with the core.
+
+What it does at a gate is what the interposer does: asks when it finds the gate closed, drains what
+it has in flight after a DROP, reports busy time, tells of gaps. ``in_flight_ns`` is how much work it
+keeps launched ahead: one kernel at least.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from nvshare.core import events
+from nvshare.sim.device import ENDLESS, Device
+from nvshare.sim.measure import Meter, Waits
+
+if TYPE_CHECKING:
+    from nvshare.sim.world import World
+
+GAP_NS: Final = 2_000_000
+SHALLOW_NS: Final = 1_000_000
+KERNELS: Final = 4096
+UNGATED_AFTER_NS: Final = 10_000_000_000
+
+
+class Work:
+    """Kernel lengths on an endless line: a drawn sequence, repeated."""
+
+    __slots__ = ("_ends_ns", "lap_ns", "longest_ns")
+
+    def __init__(self, random: Random, shortest_ns: int, longest_ns: int) -> None:
+        if shortest_ns == longest_ns:
+            lengths = [shortest_ns] * KERNELS
+        else:
+            lengths = [random.randint(shortest_ns, longest_ns) for _ in range(KERNELS)]
+        self._fill(lengths)
+
+    def _fill(self, lengths_ns: list[int]) -> None:
+        self._ends_ns = []
+        total = 0
+        for length in lengths_ns:
+            total += length
+            self._ends_ns.append(total)
+        self.lap_ns = total
+        self.longest_ns = max(lengths_ns)
+
+    def end_after(self, position_ns: int) -> int:
+        """Where the kernel that covers or starts at ``position_ns`` ends."""
+        lap, offset = divmod(position_ns, self.lap_ns)
+        return lap * self.lap_ns + self._ends_ns[bisect_right(self._ends_ns, offset)]
+
+    def end_within(self, position_ns: int, ahead_ns: int) -> int:
+        """Where the last kernel ends that ends within ``ahead_ns`` of the position."""
+        lap, offset = divmod(position_ns + ahead_ns, self.lap_ns)
+        index = bisect_right(self._ends_ns, offset) - 1
+        return lap * self.lap_ns + (self._ends_ns[index] if index >= 0 else 0)
+
+
+class Process:
+    """One client of the core, on one GPU, whose program always has more to launch."""
+
+    def __init__(
+        self,
+        world: World,
+        device: Device,
+        key: int,
+        pod: str,
+        work: Work,
+        meter: Meter,
+        waits: Waits,
+        version: int,
+        in_flight_ns: int,
+    ) -> None:
+        self.world = world
+        self.device = device
+        self.key = key
+        self.pod = pod
+        self.work = work
+        self.meter = meter
+        self.waits = waits
+        self.version = version
+        self.in_flight_ns = in_flight_ns
+        self.position_ns = 0
+        self.demand_ns = 0
+        self.gate_open = False
+        self.asked = False  # a request is on its way or pending
+        self.asked_ns = 0
+        self.draining = False
+        self.busy_ns = 0
+        self.busy_since_ns = -1
+        self.idle_since_ns = 0
+        self.idle_reported = False
+        self.paused = False
+        self.stopped = False
+        self.ignores_drop = False
+        self.alive = True
+        self.gated = True
+        self.shallow = False
+        self.others_wait = False
+        self.missed: list[str] = []  # what came while it was stopped
+        self.used_bytes = 0
+        self.sent_ns = self.told_ns = 0  # the last message each way: they do not overtake each other
+        self.drop_unheeded = False
+
+    # ---- what the world calls ----------------------------------------------------------------
+
+    def start(self, now_ns: int) -> None:
+        self.meter.wants(now_ns, True)
+        self.want(now_ns)
+
+    def pause(self, now_ns: int) -> None:
+        """An idle phase begins: finish what is in flight and leave."""
+        self.paused = True
+        self.meter.wants(now_ns, False)
+        if self.gate_open and not self.stopped:
+            self.device.catch_up(now_ns)
+            self.gate_open = False
+            self.draining = True
+            self.stop_launching(now_ns)
+            if self.demand_ns <= self.position_ns:
+                self.drained(now_ns)
+
+    def unpause(self, now_ns: int) -> None:
+        self.paused = False
+        if self.alive:
+            self.start(now_ns)
+
+    def pod_bytes(self) -> int:
+        return self.world.pod_bytes(self.pod, self.device.index)
+
+    def want(self, now_ns: int) -> None:
+        """The program has something to launch and finds the gate closed."""
+        if self.gate_open or self.asked or self.paused or self.stopped or not self.alive:
+            return
+        self.asked = True
+        self.asked_ns = now_ns
+        self.world.send(events.LockRequested(self.key), now_ns)
+
+    def granted(self, now_ns: int) -> None:
+        if not self.alive:
+            return
+        if self.stopped:
+            self.missed.append("granted")
+            return
+        if self.asked:
+            self.waits.add(now_ns - self.asked_ns)
+        self.asked = self.drop_unheeded = False
+        if not self.held():
+            self.idle_since_ns = now_ns - GAP_NS  # the time between two turns is no gap of this one
+        self.gate_open = True
+        self.draining = False
+        self.launch(now_ns)
+
+    def dropped(self, now_ns: int) -> None:
+        if not self.alive:
+            return
+        if self.ignores_drop:
+            self.drop_unheeded = True
+            return
+        if self.stopped:
+            self.missed.append("dropped")
+            return
+        if not self.gate_open:
+            return
+        self.device.catch_up(now_ns)
+        self.gate_open = False
+        self.draining = True
+        self.stop_launching(now_ns)
+        if self.demand_ns <= self.position_ns:
+            self.drained(now_ns)
+
+    def stop(self, now_ns: int) -> None:
+        """SIGSTOP: what was launched goes on, nothing else does."""
+        self.device.catch_up(now_ns)
+        self.stopped = True
+        if self.gate_open:
+            self.stop_launching(now_ns)
+
+    def cont(self, now_ns: int) -> None:
+        self.stopped = False
+        missed, self.missed = self.missed, []
+        for what in missed:
+            getattr(self, what)(now_ns)
+        if self.draining and self.demand_ns <= self.position_ns:
+            self.drained(now_ns)
+        elif self.gate_open:
+            self.launch(now_ns)
+        else:
+            self.want(now_ns)
+
+    def heed(self, now_ns: int) -> None:
+        """It ignored DROP for a while, and no longer does."""
+        self.ignores_drop = False
+        if self.drop_unheeded:
+            self.drop_unheeded = False
+            self.dropped(now_ns)
+
+    def hinted(self, others_wait: bool, shallow: bool) -> None:
+        self.others_wait = others_wait
+        self.shallow = shallow
+
+    def current_busy_ns(self, now_ns: int) -> int:
+        return self.busy_ns + (now_ns - self.busy_since_ns if self.busy_since_ns >= 0 else 0)
+
+    def die(self, now_ns: int) -> None:
+        self.device.catch_up(now_ns)
+        self.alive = False
+        self.demand_ns = self.position_ns
+        self.device.work(self, now_ns)
+        self.meter.wants(now_ns, False)
+
+    def held(self) -> bool:
+        return self.gate_open or self.draining
+
+    # ---- the program -------------------------------------------------------------------------
+
+    def launch(self, now_ns: int) -> None:
+        """Keep the GPU fed for as long as the gate is open."""
+        self._busy(now_ns)
+        self.demand_ns = ENDLESS
+        self.device.work(self, now_ns)
+
+    def stop_launching(self, now_ns: int) -> None:
+        """What is in flight now is all there will be: one kernel, or as much as it keeps ahead."""
+        ahead_ns = SHALLOW_NS if self.shallow else self.in_flight_ns
+        position_ns = self.position_ns
+        if self.demand_ns == ENDLESS:
+            one = self.work.end_after(position_ns)
+            self.demand_ns = max(one, self.work.end_within(position_ns, ahead_ns))
+            self.device.work(self, now_ns)
+
+    def work_done(self, now_ns: int) -> None:
+        """All that was launched has completed."""
+        self._not_busy(now_ns)
+        if self.draining and not self.stopped and self.alive:
+            self.drained(now_ns)
+
+    def wants_more(self) -> bool:
+        return not self.paused
+
+    def drained(self, now_ns: int) -> None:
+        self.draining = False
+        again = self.wants_more()
+        self.release(now_ns, again)
+
+    def release(self, now_ns: int, again: bool) -> None:
+        self.gate_open = False
+        self.idle_reported = False
+        if again:
+            self.asked = True
+            self.asked_ns = now_ns
+        if self.version >= 3:
+            kernel_ns = self.work.longest_ns
+            self.world.send(events.LockReleased(self.key, self.busy_ns, kernel_ns, again), now_ns)
+        else:
+            self.world.send(events.LockReleased(self.key), now_ns)
+            if again:
+                self.world.send(events.LockRequested(self.key), now_ns)
+
+    # ---- the client's own bill ---------------------------------------------------------------
+
+    def _busy(self, now_ns: int) -> None:
+        if self.busy_since_ns >= 0:
+            return
+        gap_ns = now_ns - self.idle_since_ns
+        if self.gate_open and 0 < gap_ns < GAP_NS and self.busy_ns:
+            self.busy_ns += gap_ns
+        self.busy_since_ns = now_ns
+
+    def _not_busy(self, now_ns: int) -> None:
+        if self.busy_since_ns >= 0:
+            self.busy_ns += now_ns - self.busy_since_ns
+            self.busy_since_ns = -1
+            self.idle_since_ns = now_ns
+
+
+class PacedProcess(Process):
+    """Launches some work, waits for it, computes on the host or waits for its next period."""
+
+    def __init__(
+        self, *args: object, batch_ns: int, host_ns: int = 0, period_ns: int = 0, **kwargs: object
+    ) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.batch_ns = batch_ns
+        self.host_ns = host_ns
+        self.period_ns = period_ns
+        self.pending = False  # a batch is ready to be launched
+        self.next_ns = 0
+        self.done = 0
+        self.turn = 0  # of the idle timer
+
+    def start(self, now_ns: int) -> None:
+        self.next_ns = now_ns
+        self._batch(now_ns)
+
+    def _batch(self, now_ns: int) -> None:
+        """The host has the next batch ready."""
+        if not self.alive:
+            return
+        self.pending = True
+        self.meter.wants(now_ns, True)
+        if self.gate_open and not self.stopped:
+            self.launch(now_ns)
+        else:
+            self.want(now_ns)
+
+    def launch(self, now_ns: int) -> None:
+        if not self.pending:
+            return
+        self.pending = False
+        self.turn += 1
+        if self.idle_reported:
+            self.idle_reported = False
+            self.world.send(events.BusyReported(self.key, self.busy_ns, 0), now_ns)
+        self._busy(now_ns)
+        self.demand_ns = self.position_ns + self.batch_ns
+        self.device.work(self, now_ns)
+
+    def stop_launching(self, now_ns: int) -> None:
+        """A batch that was launched runs to its end."""
+
+    def work_done(self, now_ns: int) -> None:
+        self._not_busy(now_ns)
+        self.done += 1
+        self.meter.wants(now_ns, False)
+        if self.period_ns:
+            self.next_ns = max(now_ns, self.next_ns + self.period_ns)
+        else:
+            self.next_ns = now_ns + self.host_ns
+        self.world.at(self.next_ns, self._batch)
+        if self.draining and not self.stopped:
+            self.drained(now_ns)
+        elif self.gate_open and self.next_ns - now_ns > GAP_NS:
+            turn = self.turn
+            self.world.at(now_ns + GAP_NS, lambda at_ns: self._gap(turn, at_ns))
+
+    def _gap(self, turn: int, now_ns: int) -> None:
+        """Two milliseconds without work: say so, or leave if somebody waits."""
+        if turn != self.turn or not self.gate_open or self.stopped or not self.alive:
+            return
+        if self.others_wait:
+            self.release(now_ns, again=False)
+        elif self.version >= 3:
+            self.idle_reported = True
+            self.world.send(events.BusyReported(self.key, self.busy_ns, now_ns - self.idle_since_ns), now_ns)
+
+    def wants_more(self) -> bool:
+        return self.pending
+
+
+class CollectiveProcess(PacedProcess):
+    """One rank of a job whose kernels spin until the kernels of all ranks are on their GPUs."""
+
+    def join(self, ranks: list[CollectiveProcess], first: int) -> None:
+        self.ranks = ranks
+        self.order = ranks[first:] + ranks[:first]  # in which the host launches
+        self.spinning = False
+
+    def start(self, now_ns: int) -> None:
+        if self is self.order[0]:
+            self._iterate(now_ns)
+
+    def _iterate(self, now_ns: int) -> None:
+        for rank in self.ranks:
+            rank.meter.wants(now_ns, True)
+        self.order[0]._batch(now_ns)
+
+    def launch(self, now_ns: int) -> None:
+        if not self.pending:
+            return
+        self.pending = False
+        self.spinning = True
+        self._busy(now_ns)
+        self.demand_ns = ENDLESS
+        self.device.work(self, now_ns)
+        index = self.order.index(self)
+        if index + 1 < len(self.order):
+            self.order[index + 1]._batch(now_ns)
+        if all(rank.spinning for rank in self.ranks):
+            for rank in self.ranks:
+                rank.spinning = False
+                rank.device.catch_up(now_ns)
+                rank.demand_ns = rank.position_ns + rank.batch_ns
+                rank.device.work(rank, now_ns)
+
+    def work_done(self, now_ns: int) -> None:
+        self._not_busy(now_ns)
+        self.done += 1
+        self.meter.wants(now_ns, False)
+        if self.draining and not self.stopped:
+            self.drained(now_ns)
+        if all(rank.done == self.done for rank in self.ranks):
+            leader = self.order[0]
+            self.world.at(now_ns + self.host_ns, leader._iterate)

@@ -1,0 +1,376 @@
+"""Virtual time: the core, the modelled processes and devices, and what goes wrong, in one queue.
+
+The same scenario and seed give the same events in the same order, hence the same bytes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from nvshare.core import effects, events
+from nvshare.core.scheduler import Scheduler
+from nvshare.core.snapshot import Checkpoint
+from nvshare.sim.device import Device
+from nvshare.sim.measure import Meter, Waits
+from nvshare.sim.process import UNGATED_AFTER_NS, CollectiveProcess, PacedProcess, Process, Work
+from nvshare.sim.scenario import MS_NS, SECOND_NS, FaultSpec, Scenario, TenantSpec
+
+RECONNECT_JITTER_NS: Final = 500 * MS_NS
+CHECKPOINT_EVERY_NS: Final = SECOND_NS
+Action = Callable[[int], None]
+
+
+class Tenancy:
+    """A tenant on one GPU, as the referee sees it."""
+
+    def __init__(self, spec: TenantSpec, device: Device, meter: Meter) -> None:
+        self.spec = spec
+        self.device = device
+        self.meter = meter
+        self.waits = Waits()
+        self.percent = spec.core_percent
+        self.processes: list[Process] = []
+        self.present = False
+        self.present_ns = 0
+        self.since_ns = 0
+        self.pod_bytes = 0
+
+
+class World:
+    """One run of a scenario."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self.scenario = scenario
+        self.random = Random(seed)
+        self.now_ns = 0
+        self._queue: list[tuple[int, int, Action]] = []
+        self._serial = 0
+        self._next_key = 1
+        self._wake_ns = -1
+        self._core_events = 0
+        self.up = True
+        self._checkpoint: Checkpoint | None = None
+        self._delay_ns = scenario.handover_ns // 2
+        self.processes: dict[int, Process] = {}
+        self.devices = [
+            Device(index, scenario.gpu_memory_bytes, self._planner(index)) for index in range(scenario.gpus)
+        ]
+        self.tenancies: dict[tuple[str, int], Tenancy] = {}
+        self.core = self._new_core()
+        for spec in scenario.tenants:
+            for index in spec.gpus:
+                self.tenancies[spec.name, index] = Tenancy(spec, self.devices[index], Meter(None, 0))
+            self.at(spec.arrive_ns, lambda now_ns, spec=spec: self._arrive(spec, now_ns))  # type: ignore[misc]
+        for fault in scenario.faults:
+            self.at(fault.at_ns, lambda now_ns, fault=fault: self._fault(fault, now_ns))  # type: ignore[misc]
+        if any(fault.kind == "daemon_restart" for fault in scenario.faults):
+            self.at(0, self._take_checkpoint)
+
+    @property
+    def core_events(self) -> int:
+        return self._core_events
+
+    # ---- time --------------------------------------------------------------------------------
+
+    def at(self, at_ns: int, action: Action) -> None:
+        self._serial += 1
+        heapq.heappush(self._queue, (at_ns, self._serial, action))
+
+    def run_until(self, end_ns: int) -> None:
+        queue = self._queue
+        pop = heapq.heappop
+        while queue and queue[0][0] <= end_ns:
+            self.now_ns, _, action = pop(queue)
+            action(self.now_ns)
+        self.now_ns = end_ns
+
+    def finish(self) -> None:
+        for device in self.devices:
+            device.flush(self.now_ns)
+        for tenancy in self.tenancies.values():
+            tenancy.meter.finish(self.now_ns)
+            if tenancy.present:
+                tenancy.present_ns += self.now_ns - tenancy.since_ns
+                tenancy.since_ns = self.now_ns
+
+    def _planner(self, index: int) -> Callable[[int, int], None]:
+        def plan(at_ns: int, version: int) -> None:
+            device = self.devices[index]
+            self.at(at_ns, lambda now_ns: device.event(version, now_ns))
+
+        return plan
+
+    # ---- messages ----------------------------------------------------------------------------
+
+    def _jittered_ns(self) -> int:
+        delay_ns = self._delay_ns
+        return delay_ns * 3 // 4 + int(self.random.random() * (delay_ns // 2))
+
+    def send(self, event: events.Event, now_ns: int) -> None:
+        """From a process to the daemon; lost while there is none."""
+        if not self.up:
+            return
+        core = self.core
+        process = self.processes[event.client]  # type: ignore[union-attr]
+        at_ns = max(now_ns + self._jittered_ns(), process.sent_ns + 1)
+        process.sent_ns = at_ns
+        self.at(at_ns, lambda arrived_ns: self._receive(core, event, arrived_ns))
+
+    def _receive(self, core: Scheduler, event: events.Event, now_ns: int) -> None:
+        if core is self.core and self.up:
+            self._core_events += 1
+            self._perform(core.handle(event, now_ns), now_ns)
+
+    def tell(self, event: events.Event, now_ns: int) -> None:
+        """Something the daemon learns by itself, at once."""
+        self._receive(self.core, event, now_ns)
+
+    def _perform(self, wanted: list[effects.Effect], now_ns: int) -> None:
+        for effect in wanted:
+            process = self.processes.get(effect.client)
+            if process is None:
+                continue
+            action: Action
+            if type(effect) is effects.Grant:
+                action = process.granted
+            elif type(effect) is effects.Drop:
+                action = process.dropped
+            elif type(effect) is effects.TellHints:
+                hints = effect
+                action = lambda _, process=process, hints=hints: process.hinted(  # type: ignore[misc]  # noqa: E731
+                    hints.others_wait, hints.shallow
+                )
+            else:
+                continue
+            at_ns = max(now_ns + self._jittered_ns(), process.told_ns + 1)
+            process.told_ns = at_ns
+            self.at(at_ns, action)
+        wake_ns = self.core.next_deadline_ns()
+        if wake_ns is not None and (wake_ns < self._wake_ns or self._wake_ns <= now_ns):
+            self._wake_ns = max(wake_ns, now_ns)
+            self.at(self._wake_ns, self._wake)
+
+    def _wake(self, now_ns: int) -> None:
+        if now_ns == self._wake_ns:
+            self._wake_ns = -1
+            self._receive(self.core, events.Woken(), now_ns)
+
+    # ---- the daemon --------------------------------------------------------------------------
+
+    def _new_core(self) -> Scheduler:
+        core = Scheduler(self.scenario.settings)
+        for device in self.devices:
+            core.handle(events.GpuSeen(f"GPU-{device.index}", device.total_bytes, device.index), self.now_ns)
+        return core
+
+    def _take_checkpoint(self, now_ns: int) -> None:
+        if self.up:
+            self._checkpoint = self.core.checkpoint(now_ns)
+        self.at(now_ns + CHECKPOINT_EVERY_NS, self._take_checkpoint)
+
+    def _daemon_ends(self, fault: FaultSpec, now_ns: int) -> None:
+        self.up = False
+        self.at(now_ns + fault.for_ns, self._daemon_returns)
+        self.at(now_ns + UNGATED_AFTER_NS, self._run_ungated)
+
+    def _run_ungated(self, now_ns: int) -> None:
+        if not self.up:
+            for process in list(self.processes.values()):
+                if process.asked:
+                    process.granted(now_ns)
+
+    def _daemon_returns(self, now_ns: int) -> None:
+        self.up = True
+        self.core = self._new_core()
+        if self._checkpoint is not None:
+            self.core.restore(self._checkpoint, now_ns)
+        for tenancy in self.tenancies.values():
+            self._tell_limits(tenancy, now_ns)
+        for process in list(self.processes.values()):
+            if process.alive:
+                back_ns = now_ns + int(self.random.random() * RECONNECT_JITTER_NS)
+                self.at(back_ns, lambda at_ns, process=process: self._resume(process, at_ns))  # type: ignore[misc]
+
+    def _resume(self, process: Process, now_ns: int) -> None:
+        if process.alive and process.key in self.processes:
+            former = process.key
+            del self.processes[former]
+            process.key = self._new_key()
+            self.processes[process.key] = process
+            process.device.catch_up(now_ns)
+            self.tell(
+                events.ClientResumed(
+                    client=process.key,
+                    pod=process.pod,
+                    gpu=f"GPU-{process.device.index}",
+                    former=former,
+                    holds=process.held(),
+                    wants=process.asked,
+                    busy_ns=process.current_busy_ns(now_ns),
+                    used_bytes=process.used_bytes,
+                ),
+                now_ns,
+            )
+
+    # ---- tenants -----------------------------------------------------------------------------
+
+    def pod_bytes(self, pod: str, index: int) -> int:
+        return self.tenancies[pod, index].pod_bytes
+
+    def _new_key(self) -> int:
+        self._next_key += 1
+        return self._next_key
+
+    def _tell_limits(self, tenancy: Tenancy, now_ns: int) -> None:
+        self.tell(
+            events.LimitsSet(
+                tenancy.spec.name, "annotation", core_percent=tenancy.percent, share=tenancy.spec.share
+            ),
+            now_ns,
+        )
+
+    def _arrive(self, spec: TenantSpec, now_ns: int) -> None:
+        ranks: list[CollectiveProcess] = []
+        for index in spec.gpus:
+            tenancy = self.tenancies[spec.name, index]
+            tenancy.present = True
+            tenancy.since_ns = now_ns
+            if self.up:
+                self._tell_limits(tenancy, now_ns)
+            for _ in range(spec.processes):
+                process = self._spawn(tenancy, now_ns)
+                if isinstance(process, CollectiveProcess):
+                    ranks.append(process)
+        for rank in ranks:
+            # Ranks of different tenants launch in different order: that is what makes them cross.
+            rank.join(ranks, list(self.scenario.tenants).index(spec) % len(ranks))
+        self._set_dues(now_ns)
+        for index in spec.gpus:
+            for process in self.tenancies[spec.name, index].processes:
+                process.start(now_ns)
+        if spec.program.idle_ns:
+            self.at(now_ns + spec.program.busy_ns, lambda at_ns: self._idle_phase(spec, at_ns))
+        if spec.leave_ns:
+            self.at(now_ns + spec.leave_ns - spec.arrive_ns, lambda at_ns: self._leave(spec, at_ns))
+        if spec.every_ns:
+            self.at(now_ns + spec.every_ns, lambda at_ns: self._arrive(spec, at_ns))
+
+    def _spawn(self, tenancy: Tenancy, now_ns: int) -> Process:
+        spec, program = tenancy.spec, tenancy.spec.program
+        key = self._new_key()
+        work = Work(Random(self.random.getrandbits(64)), *program.kernel_ns)
+        arguments = (self, tenancy.device, key, spec.name, work, tenancy.meter, tenancy.waits)
+        settings = {"version": spec.protocol, "in_flight_ns": program.in_flight_ns}
+        process: Process
+        if program.kind == "backlogged":
+            process = Process(*arguments, **settings)
+        else:
+            kind = CollectiveProcess if program.kind == "collective" else PacedProcess
+            process = kind(
+                *arguments,
+                **settings,
+                batch_ns=program.batch_ns or program.kernel_ns[1],
+                host_ns=program.host_ns,
+                period_ns=program.period_ns,
+            )
+        process.used_bytes = spec.memory_bytes // spec.processes
+        tenancy.processes.append(process)
+        tenancy.pod_bytes += process.used_bytes
+        self.processes[key] = process
+        self.tell(
+            events.ClientRegistered(key, spec.name, f"GPU-{tenancy.device.index}", spec.protocol), now_ns
+        )
+        self.tell(events.MemoryUsed(key, process.used_bytes), now_ns)
+        return process
+
+    def _idle_phase(self, spec: TenantSpec, now_ns: int) -> None:
+        processes = [p for index in spec.gpus for p in self.tenancies[spec.name, index].processes if p.alive]
+        if not processes:
+            return
+        for process in processes:
+            process.pause(now_ns)
+        self.at(now_ns + spec.program.idle_ns, lambda at_ns: self._busy_phase(spec, at_ns))
+
+    def _busy_phase(self, spec: TenantSpec, now_ns: int) -> None:
+        processes = [p for index in spec.gpus for p in self.tenancies[spec.name, index].processes if p.alive]
+        if not processes:
+            return
+        for process in processes:
+            process.unpause(now_ns)
+        self.at(now_ns + spec.program.busy_ns, lambda at_ns: self._idle_phase(spec, at_ns))
+
+    def _leave(self, spec: TenantSpec, now_ns: int) -> None:
+        for index in spec.gpus:
+            tenancy = self.tenancies[spec.name, index]
+            for process in tenancy.processes:
+                if process.alive:
+                    self._kill(process, now_ns)
+            tenancy.processes.clear()
+            tenancy.pod_bytes = 0
+            if tenancy.present:
+                tenancy.present = False
+                tenancy.present_ns += now_ns - tenancy.since_ns
+        self._set_dues(now_ns)
+
+    def _kill(self, process: Process, now_ns: int) -> None:
+        process.die(now_ns)
+        self.at(now_ns + self._delay_ns, lambda at_ns: self._bury(process, at_ns))
+
+    def _bury(self, process: Process, now_ns: int) -> None:
+        self.tell(events.ClientDisconnected(process.key), now_ns)
+        self.tell(events.ProcessGone(process.key), now_ns)
+        self.processes.pop(process.key, None)
+
+    def _set_dues(self, now_ns: int) -> None:
+        """What each backlogged limited tenant must get, by the rule and not by the core's word."""
+        for device in self.devices:
+            here = [t for t in self.tenancies.values() if t.device is device and t.present]
+            limited = sum(t.percent for t in here if t.percent < 100)
+            room = 100 - (self.scenario.settings.unlimited_min_percent if any(t.percent == 100 for t in here) else 0)
+            scale = min(1.0, room / limited) if limited else 1.0
+            steady = all(t.spec.program.kind == "backlogged" and not t.spec.program.idle_ns for t in here)
+            device.flush(now_ns)
+            for tenancy in here:
+                backlogged = tenancy.spec.program.kind == "backlogged" and not tenancy.spec.program.idle_ns
+                known = tenancy.percent < 100 and not tenancy.spec.share and backlogged
+                due = tenancy.percent / 100 * scale if known and (steady or scale == 1.0) else None
+                tenancy.meter.set_due(due, now_ns)
+
+    # ---- what goes wrong ---------------------------------------------------------------------
+
+    def _fault(self, fault: FaultSpec, now_ns: int) -> None:
+        if fault.every_ns:
+            self.at(now_ns + fault.every_ns, lambda at_ns: self._fault(fault, at_ns))
+        if fault.kind == "daemon_restart":
+            if self.up:
+                self._daemon_ends(fault, now_ns)
+            return
+        for (name, _), tenancy in self.tenancies.items():
+            if name == fault.tenant:
+                self._afflict(tenancy, fault, now_ns)
+
+    def _afflict(self, tenancy: Tenancy, fault: FaultSpec, now_ns: int) -> None:
+        if fault.kind == "quota":
+            tenancy.percent = fault.core_percent
+            if self.up:
+                self._tell_limits(tenancy, now_ns)
+            self._set_dues(now_ns)
+            return
+        for process in list(tenancy.processes):
+            if not process.alive:
+                continue
+            if fault.kind == "death":
+                self._kill(process, now_ns)
+                tenancy.processes.remove(process)
+                tenancy.pod_bytes -= process.used_bytes
+                if fault.for_ns:
+                    self.at(now_ns + fault.for_ns, lambda at_ns: self._spawn(tenancy, at_ns).start(at_ns))
+            elif fault.kind == "stop":
+                process.stop(now_ns)
+                self.at(now_ns + fault.for_ns, process.cont)
+            elif fault.kind == "ignore_drop":
+                process.ignores_drop = True
+                self.at(now_ns + fault.for_ns, process.heed)
