@@ -69,6 +69,7 @@ class Account:
     __slots__ = (
         "_remainder",
         "billed_ns",
+        "duty_percent",
         "occupied_ns",
         "open_ns",
         "paused",
@@ -85,6 +86,7 @@ class Account:
         self.pending_ns = 0  # held since the last settlement, not counting the open stretch
         self.open_ns = CLOSED  # since when it has been holding and working
         self.paused = False  # the bill stopped at least once since the last settlement
+        self.duty_percent = 100  # how much of what it holds it is expected to be billed for
         self._remainder = 0
 
     def open(self, now_ns: int) -> None:
@@ -99,9 +101,13 @@ class Account:
     def held_since_settled(self, now_ns: int) -> int:
         return self.pending_ns + (now_ns - self.open_ns if self.open_ns != CLOSED else 0)
 
+    def expected_ns(self, now_ns: int) -> int:
+        """What the present hold is expected to be billed so far."""
+        return self.held_since_settled(now_ns) * self.duty_percent // 100
+
     def virtual_at(self, now_ns: int) -> int:
-        """Where the account will stand when what it holds now is billed in full."""
-        return self.virtual_ns + self.held_since_settled(now_ns) * WHOLE // self.weight
+        """Where the account will stand when what it holds now is billed."""
+        return self.virtual_ns + self.expected_ns(now_ns) * WHOLE // self.weight
 
     def settle(self, now_ns: int, busy_ns: int | None) -> int:
         """Bill what was held since the last time, or less if the client was busy for less."""
@@ -125,7 +131,11 @@ class Account:
 
     def lag_ns(self, clock: VirtualClock, now_ns: int) -> int:
         """GPU time owed to the tenant (negative: it is ahead and must wait)."""
-        return (clock.virtual_ns - self.virtual_ns) * self.weight // WHOLE - self.held_since_settled(now_ns)
+        return (clock.virtual_ns - self.virtual_ns) * self.weight // WHOLE - self.expected_ns(now_ns)
+
+    def cap_lag(self, lag_ns: int, clock: VirtualClock) -> None:
+        """Be owed no more than that."""
+        self.virtual_ns = max(self.virtual_ns, clock.virtual_ns - lag_ns * WHOLE // self.weight)
 
     def reweigh(self, weight: int, clock: VirtualClock) -> None:
         """Change the weight and keep the lag: what was billed stays billed."""

@@ -11,7 +11,7 @@ from typing import Final
 from nvshare.core.account import WHOLE, Account, VirtualClock
 from nvshare.core.effects import DropReason, Effect, TellHints
 from nvshare.core.settings import Settings
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import TAIL_FIRST_GUESS_NS, Client, Tenant
 
 MS: Final = 1_000_000
 SECOND: Final = 1_000 * MS
@@ -85,6 +85,7 @@ class Gpu:
         "total_bytes",
         "turn_ns",
         "turn_started_ns",
+        "unreliable",
         "unresponsive_total",
         "wait_for_memory_total",
         "waiting_lag",
@@ -123,8 +124,9 @@ class Gpu:
         self.draining: dict[Tenant, None] = {}
         self.drain_deadline_ns = NEVER
         self.late: dict[Tenant, int] = {}  # undrained, nobody waits for them -> next look at them
+        self.unreliable: dict[Tenant, None] = {}  # those whose drains nobody waits for at present
         self.turn_started_ns = now_ns
-        self.group_tail_ns = 0
+        self.group_tail_ns = TAIL_FIRST_GUESS_NS
         self.group_dropped_ns = -1
         self.wake_ns = NEVER
         self.yielded: Tenant | None = None  # whose turn just ended so that somebody else may run
@@ -297,8 +299,7 @@ class Gpu:
         heapq.heapify(self.share_ready)
 
     def _cap_rest_credit(self) -> None:
-        credit = self.turn_of(self.rest.weight) * WHOLE // self.rest.weight
-        self.rest.virtual_ns = max(self.rest.virtual_ns, self.clock.virtual_ns - credit)
+        self.rest.cap_lag(self.turn_of(self.rest.weight), self.clock)
 
     # ---- memory ----------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class Scheduler:
         for _ in range(STEPS_MAX):
             while gpu.requeue:
                 self._queue(gpu, gpu.requeue.pop(), now_ns, out)
-            if gpu.late:
+            if gpu.late or gpu.unreliable:
                 turns.review_late(gpu, now_ns, out)
             if gpu.draining:
                 if now_ns < gpu.drain_deadline_ns:
@@ -140,6 +140,8 @@ class Scheduler:
             at_ns = min(at_ns, gpu.idlers[0][0])
         if gpu.late:
             at_ns = min(at_ns, min(gpu.late.values()))
+        if gpu.unreliable:
+            at_ns = min(at_ns, turns.next_pulse_ns(gpu))
         if gpu.resuming:
             at_ns = min(at_ns, gpu.resume_deadline_ns)
         if gpu.recalls:
@@ -243,12 +245,13 @@ class Scheduler:
             client.key, event.used_bytes, event.reserve_seq, event.reserve_bytes, now_ns, out
         )
         gpu.set_used(tenant, tenant.memory.used_bytes)
-        billed_busy_ns = gpu.resuming.pop(event.former, event.busy_ns)
+        billed_busy_ns = gpu.resuming.get(event.former, event.busy_ns)
         if self.on and event.holds:
             turns.resume_hold(gpu, client, billed_busy_ns, now_ns)
             residency.resume_member(gpu, tenant, now_ns)
         if self.on and event.wants:
             turns.request(gpu, client, now_ns, out)
+        gpu.resuming.pop(event.former, None)
         self._after_membership(gpu, tenant, now_ns, out)
 
     def _add_client(self, key: int, pod: str, gpu_key: str, version: int, now_ns: int) -> tuple[Gpu, Client]:
@@ -468,6 +471,7 @@ class Scheduler:
             ),
             lags=tuple(lags),
             scheduling_on=self.on,
+            taken_ns=now_ns,
         )
 
     def restore(self, checkpoint: Checkpoint, now_ns: int) -> None:
@@ -475,9 +479,11 @@ class Scheduler:
         self.on = checkpoint.scheduling_on
         for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
             self._limits.setdefault(pod, LimitsBook()).put(source, memory_bytes, core_percent, share)
+        away_ns = max(0, now_ns - checkpoint.taken_ns)
         for pod, gpu_key, lag_ns in checkpoint.lags:
             if gpu_key in self.gpus:
-                self._lags[pod, gpu_key] = lag_ns
+                # What was due while no daemon was there is due still.
+                self._lags[pod, gpu_key] = lag_ns + away_ns * self.limits_of(pod).core_percent // 100
         for record in checkpoint.clients:
             gpu = self.gpus.get(record.gpu)
             if gpu is not None:

@@ -104,3 +104,4 @@ class Checkpoint:
     limits: tuple[tuple[str, str, int | None, int | None, bool | None], ...]
     lags: tuple[tuple[str, str, int], ...]  # pod, gpu, lag in nanoseconds
     scheduling_on: bool
+    taken_ns: int  # by the clock that the next daemon will use, too

@@ -9,6 +9,7 @@ from nvshare.core.limits import PodLimits
 from nvshare.core.memory import MemoryAccount
 
 UNLIMITED_PERCENT: Final = 100
+TAIL_FIRST_GUESS_NS: Final = 10_000_000
 
 
 class Client:
@@ -63,7 +64,11 @@ class Tenant:
         "busy_mark_ns",
         "clients",
         "dropped_ns",
+        "gap_known_ns",
+        "gap_permille",
+        "hold_beside",
         "hold_client",
+        "hold_lag_ns",
         "hold_shared",
         "holding",
         "idle_since_ns",
@@ -81,7 +86,6 @@ class Tenant:
         "served_ns",
         "share",
         "slip_mark_ns",
-        "sparse_percent",
         "tail_ns",
         "turns",
         "unresponsive",
@@ -117,9 +121,12 @@ class Tenant:
         self.used_bytes = 0
         self.peak_bytes = 0
         self.ready_mark = 0  # its valid entry in a heap
-        self.tail_ns = 0  # expected time from DROP to drained
+        self.tail_ns = TAIL_FIRST_GUESS_NS  # expected time from DROP to drained
         self.kernel_ns = 0  # longest kernel its clients reported lately
-        self.sparse_percent = 0  # expected part of a hold in which it does not work
+        self.hold_lag_ns = 0  # what it was owed when the present hold began
+        self.hold_beside = False  # others filled its gaps during the present hold
+        self.gap_permille = 0  # busy time per unused time of a hold nobody shared, times 1000
+        self.gap_known_ns = -1  # when that was last measured
         self.dropped_ns = -1
         self.late_turns = 0  # turns it must drain in time before we wait for it again
         self.unresponsive = False

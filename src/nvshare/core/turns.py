@@ -35,9 +35,11 @@ HOLD_MIN_NS: Final = 2 * MS
 OVERRUN_TURNS: Final = 4
 LATE_TURNS: Final = 10
 REOPEN_NS: Final = 100 * MS
-REOPEN_EVERY_NS: Final = SECOND
-BESIDE_SPARSE_PERCENT: Final = 20
+REOPEN_AFTER_NS: Final = 650 * MS
+BESIDE_DUTY_PERCENT: Final = 80
 BESIDE_KERNEL_NS: Final = MS // 2
+BESIDE_FOR_NS: Final = 10 * SECOND
+"""Gaps are filled for so long before they are measured again without company."""
 
 
 # ---- requests and releases ----------------------------------------------------------------------
@@ -66,8 +68,9 @@ def _wake(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     """Back from idle: at most one turn of credit; debt stays."""
     account = tenant.account
     account.virtual_ns -= gpu.slipped_ns - tenant.slip_mark_ns  # what slipped meanwhile was others'
-    credit = gpu.turn_of(account.weight) * WHOLE // account.weight
-    account.virtual_ns = max(account.virtual_ns, gpu.clock.advance(now_ns) - credit)
+    gpu.clock.advance(now_ns)
+    if not gpu.resuming:  # it has been waiting all the time for a daemon that was away
+        account.cap_lag(gpu.turn_of(account.weight), gpu.clock)
     tenant.waiting_since_ns = now_ns
     gpu.activate(tenant, now_ns)
 
@@ -133,17 +136,34 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
         tenant.busy_mark_ns = client.busy_ns
     if held_ns == 0:
         return
-    paused = account.paused
+    if busy_ns is not None:
+        busy_ns = _own_busy(gpu, tenant, busy_ns, held_ns, now_ns)
     bill_ns = account.settle(now_ns, busy_ns)
     tenant.window.add(now_ns - held_ns, now_ns, bill_ns)
-    if busy_ns is not None and tenant is gpu.holder and held_ns > TURN_MIN_NS // 2:
-        unused_ns = held_ns - bill_ns
-        tenant.sparse_percent += (unused_ns * 100 // held_ns - tenant.sparse_percent) // 4
-        if not paused and unused_ns < min(DEAD_CEILING_NS, held_ns // 4):
-            gpu.dead_ns += (unused_ns - gpu.dead_ns) // 8
-            gpu.pace()
     if tenant.limited and tenant.share:
         _forgive_borrowed(gpu, account, now_ns)
+
+
+def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int) -> int:
+    """A client's busy time, less what it spent waiting for those who filled its gaps.
+
+    Its gaps are the host's and stay the same in company, its kernels take longer. So the ratio of
+    the two, measured alone, tells what it was busy on its own account.
+    """
+    if tenant is not gpu.holder or held_ns < TURN_MIN_NS // 2:
+        return busy_ns
+    account = tenant.account
+    unused_ns = max(0, held_ns - busy_ns)
+    if tenant.hold_beside:
+        return min(busy_ns, unused_ns * tenant.gap_permille // 1000)
+    account.duty_percent += (max(1, 100 - unused_ns * 100 // held_ns) - account.duty_percent) // 4
+    if unused_ns:
+        tenant.gap_permille = busy_ns * 1000 // unused_ns
+        tenant.gap_known_ns = now_ns
+    if not account.paused and unused_ns < min(DEAD_CEILING_NS, held_ns // 4):
+        gpu.dead_ns += (unused_ns - gpu.dead_ns) // 8
+        gpu.pace()
+    return busy_ns
 
 
 def _forgive_borrowed(gpu: Gpu, account: Account, until_ns: int) -> None:
@@ -156,16 +176,13 @@ def _forgive_borrowed(gpu: Gpu, account: Account, until_ns: int) -> None:
 
 def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     settle(gpu, tenant, now_ns)
+    if tenant.limited:  # what it held and did not use is not owed to it
+        tenant.account.cap_lag(max(tenant.hold_lag_ns, gpu.turn_of(tenant.account.weight)), gpu.clock)
     if tenant.dropped_ns >= 0:
-        tail_ns = now_ns - tenant.dropped_ns
-        in_time = tail_ns <= _grace_ns(gpu, tenant)
-        tenant.tail_ns += (min(tail_ns, gpu.settings.drain_grace_ns) - tenant.tail_ns) // 4
-        if tenant.late_turns and in_time:
-            tenant.late_turns -= 1
-        tenant.dropped_ns = -1
+        _drained(gpu, tenant, now_ns - tenant.dropped_ns)
     tenant.unresponsive = False
     tenant.hold_client = None
-    tenant.hold_shared = False
+    tenant.hold_shared = tenant.hold_beside = False
     tenant.served_ns = tenant.waiting_since_ns = now_ns
     if not tenant.in_set:
         gpu.set_dirty = True  # a late one of a former set no longer takes room
@@ -188,6 +205,15 @@ def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
         gpu.requeue.append(tenant)
     else:
         gpu.went_idle(tenant, now_ns)
+
+
+def _drained(gpu: Gpu, tenant: Tenant, tail_ns: int) -> None:
+    if tenant.late_turns and tail_ns <= _grace_ns(gpu, tenant):
+        tenant.late_turns -= 1
+        if not tenant.late_turns:
+            gpu.unreliable.pop(tenant, None)
+    tenant.tail_ns += (min(tail_ns, gpu.settings.drain_grace_ns) - tenant.tail_ns) // 4
+    tenant.dropped_ns = -1
 
 
 def _group_ended(gpu: Gpu, now_ns: int) -> None:
@@ -272,6 +298,7 @@ def _open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None
         if tenant.hold_client is None:
             tenant.hold_client = client
             tenant.busy_mark_ns = client.busy_ns
+            tenant.hold_lag_ns = tenant.account.lag_ns(gpu.clock, now_ns)
         elif tenant.hold_client is not client:
             tenant.hold_shared = True
     elif client.idle:
@@ -359,18 +386,23 @@ def _overlap_ended(gpu: Gpu, now_ns: int) -> None:
 
 def give_up_waiting(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     """The grace period is over: who has not drained is late."""
-    switching = gpu.switching is not None
     for tenant in list(gpu.draining):
-        tenant.late_turns = LATE_TURNS
-        if switching and not tenant.unresponsive:
-            tenant.unresponsive = True
-            gpu.unresponsive_total += 1
+        if gpu.switching is not None:
+            _note_unresponsive(gpu, tenant)
         _leave_undrained(gpu, tenant, now_ns, now_ns)
         _reopen(gpu, tenant, now_ns, out)
 
 
+def _note_unresponsive(gpu: Gpu, tenant: Tenant) -> None:
+    if not tenant.unresponsive:
+        tenant.unresponsive = True
+        gpu.unresponsive_total += 1
+
+
 def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     """What a late holder waits for may stand at its own gate: let it pass for a moment."""
+    tenant.late_turns = LATE_TURNS
+    gpu.unreliable[tenant] = None
     _open_gates(gpu, tenant, now_ns, out)
     gpu.late[tenant] = now_ns + REOPEN_NS
 
@@ -384,15 +416,31 @@ def review_late(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
             dropped_ns = tenant.dropped_ns
             _close_gates(gpu, tenant, DropReason.TURN, now_ns, out)
             tenant.dropped_ns = dropped_ns
-            gpu.late[tenant] = now_ns + REOPEN_EVERY_NS - REOPEN_NS
+            gpu.late[tenant] = now_ns + REOPEN_AFTER_NS
         elif tenant.wanting:
-            tenant.late_turns = LATE_TURNS
             _reopen(gpu, tenant, now_ns, out)
         else:
-            gpu.late[tenant] = now_ns + REOPEN_EVERY_NS - REOPEN_NS
-        if now_ns - tenant.dropped_ns >= gpu.settings.drop_timeout_ns and not tenant.unresponsive:
-            tenant.unresponsive = True
-            gpu.unresponsive_total += 1
+            gpu.late[tenant] = now_ns + REOPEN_AFTER_NS
+        if now_ns - tenant.dropped_ns >= gpu.settings.drop_timeout_ns:
+            _note_unresponsive(gpu, tenant)
+    for tenant in gpu.unreliable:
+        if gpu.is_ready(tenant) and now_ns - tenant.waiting_since_ns >= REOPEN_AFTER_NS:
+            _pulse(gpu, tenant, now_ns, out)
+
+
+def _pulse(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    """Peers on other GPUs may spin for what stands at this gate: progress, also in debt."""
+    gpu.take_ready(tenant)
+    _open_gates(gpu, tenant, now_ns, out)
+    tenant.dropped_ns = now_ns
+    _leave_undrained(gpu, tenant, now_ns + REOPEN_NS, now_ns)
+
+
+def next_pulse_ns(gpu: Gpu) -> int:
+    return min(
+        (tenant.waiting_since_ns + REOPEN_AFTER_NS for tenant in gpu.unreliable if gpu.is_ready(tenant)),
+        default=NEVER,
+    )
 
 
 # ---- starting turns -----------------------------------------------------------------------------
@@ -501,13 +549,16 @@ def running_bytes(gpu: Gpu) -> int:
 def may_fill_gaps(gpu: Gpu) -> bool:
     """Rule 6: the holder leaves gaps, and all who would fill them have short kernels."""
     holder = gpu.holder
-    if holder is None or not gpu.free_ready or holder.sparse_percent < BESIDE_SPARSE_PERCENT:
+    if holder is None or not gpu.free_ready or holder.account.duty_percent > BESIDE_DUTY_PERCENT:
+        return False
+    if gpu.turn_started_ns - holder.gap_known_ns > BESIDE_FOR_NS:
         return False
     return all(0 < tenant.kernel_ns <= BESIDE_KERNEL_NS for tenant in gpu.free_ready)
 
 
 def fill_gaps(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-    gpu.beside = True
+    assert gpu.holder is not None
+    gpu.beside = gpu.holder.hold_beside = True
     join_group(gpu, now_ns, out)
 
 
@@ -562,6 +613,8 @@ def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
         contested_ns = max(gpu.turn_started_ns + gpu.turn_of(weight), now_ns + wait_ns)
         if contested_ns < end_ns:
             end_ns, reason = contested_ns, DropReason.TURN
+    if gpu.beside:
+        end_ns = min(end_ns, gpu.turn_started_ns + BESIDE_FOR_NS)
     if end_ns >= NEVER:
         return NEVER, reason
     return max(end_ns - holder.tail_ns, gpu.turn_started_ns + HOLD_MIN_NS), reason

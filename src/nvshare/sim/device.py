@@ -122,7 +122,8 @@ class Device:
         swap_ns = self._bring_in(process.pod, min(process.pod_bytes(), self.total_bytes))
         self.swap_ns += swap_ns
         self.current = process
-        self._since_ns = self._began_ns = now_ns + switch_ns + swap_ns
+        self._since_ns = now_ns + switch_ns + swap_ns
+        self._began_ns = now_ns + swap_ns  # the switch is made for it, so it is its time
         self._slice_end_ns = self._since_ns + SLICE_NS
         return process
 

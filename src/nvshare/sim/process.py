@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from nvshare.sim.world import World
 
 GAP_NS: Final = 2_000_000
-SHALLOW_NS: Final = 1_000_000
+SHALLOW_NS: Final = 300_000
+TURNAROUND_NS: Final = 20_000
 KERNELS: Final = 4096
 UNGATED_AFTER_NS: Final = 10_000_000_000
 
@@ -196,8 +197,11 @@ class Process:
             self.drop_unheeded = False
             self.dropped(now_ns)
 
-    def hinted(self, others_wait: bool, shallow: bool) -> None:
+    def hinted(self, others_wait: bool, shallow: bool, now_ns: int) -> None:
         self.others_wait = others_wait
+        if shallow and not self.shallow and self.gate_open:
+            self.device.catch_up(now_ns)
+            self.stop_launching(now_ns)
         self.shallow = shallow
 
     def current_busy_ns(self, now_ns: int) -> int:
@@ -218,23 +222,31 @@ class Process:
     def launch(self, now_ns: int) -> None:
         """Keep the GPU fed for as long as the gate is open."""
         self._busy(now_ns)
-        self.demand_ns = ENDLESS
+        self.demand_ns = self._ahead(SHALLOW_NS) if self.shallow else ENDLESS
         self.device.work(self, now_ns)
 
+    def _ahead(self, ahead_ns: int) -> int:
+        """One kernel, or as many as fit in that much."""
+        one = self.work.end_after(self.position_ns)
+        return max(one, self.work.end_within(self.position_ns, ahead_ns))
+
     def stop_launching(self, now_ns: int) -> None:
-        """What is in flight now is all there will be: one kernel, or as much as it keeps ahead."""
-        ahead_ns = SHALLOW_NS if self.shallow else self.in_flight_ns
-        position_ns = self.position_ns
+        """What is in flight now is all there will be."""
         if self.demand_ns == ENDLESS:
-            one = self.work.end_after(position_ns)
-            self.demand_ns = max(one, self.work.end_within(position_ns, ahead_ns))
+            self.demand_ns = self._ahead(self.in_flight_ns)
             self.device.work(self, now_ns)
+
+    def _relaunch(self, now_ns: int) -> None:
+        if self.gate_open and self.alive and not self.stopped and self.demand_ns <= self.position_ns:
+            self.launch(now_ns)
 
     def work_done(self, now_ns: int) -> None:
         """All that was launched has completed."""
         self._not_busy(now_ns)
         if self.draining and not self.stopped and self.alive:
             self.drained(now_ns)
+        elif self.gate_open and not self.stopped:
+            self.world.at(now_ns + TURNAROUND_NS, self._relaunch)
 
     def wants_more(self) -> bool:
         return not self.paused

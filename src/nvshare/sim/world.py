@@ -140,8 +140,8 @@ class World:
                 action = process.dropped
             elif type(effect) is effects.TellHints:
                 hints = effect
-                action = lambda _, process=process, hints=hints: process.hinted(  # type: ignore[misc]  # noqa: E731
-                    hints.others_wait, hints.shallow
+                action = lambda at_ns, process=process, hints=hints: process.hinted(  # type: ignore[misc]  # noqa: E731
+                    hints.others_wait, hints.shallow, at_ns
                 )
             else:
                 continue
