@@ -1,1 +1,1 @@
-"""Bytes to messages and back, for every protocol version. No I/O, no clock, nothing but the standard library."""
+"""Bytes to messages and back, for every protocol version. Pure: no I/O, no clock, standard library only."""
