@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from benchmarks.wire import best_ns, decoding, encoding
 
 
