@@ -15,6 +15,27 @@ WITHOUT_EFFECT = {
     "NVSHARE_QUOTA_SAMPLE_INTERVAL_MS",
 }
 
+RANGES = {
+    "NVSHARE_SWITCH_TIME_FIXED": (1, 86_400),
+    "NVSHARE_SWITCH_TIME_MULTIPLIER": (1, 1000),
+    "NVSHARE_MEMORY_RESERVE_PERCENT": (0, 90),
+    "NVSHARE_DEFAULT_GPU_MEMORY_GB": (1, 4096),
+    "NVSHARE_MAX_RUNTIME_SEC": (10, 86_400),
+    "NVSHARE_COMPUTE_WINDOW_MS": (500, 20_000),
+    "NVSHARE_DROP_TIMEOUT_SEC": (1, 3600),
+    "NVSHARE_DRAIN_GRACE_MS": (10, 60_000),
+    "NVSHARE_UNLIMITED_MIN_PERCENT": (0, 50),
+    "NVSHARE_OVERTAKE_SEC": (0, 3600),
+    "NVSHARE_QUOTA_CARRYOVER_PERCENT": (0, 100),
+    "NVSHARE_DROP_TAIL_BILLING_PERCENT": (0, 100),
+    "NVSHARE_QUOTA_SAMPLE_INTERVAL_MS": (10, 1000),
+}
+
+
+def test_ranges() -> None:
+    whole = {row.variable: row.accepts for row in SETTINGS if isinstance(row.accepts, Whole)}
+    assert {variable: (accepts.least, accepts.most) for variable, accepts in whole.items()} == RANGES
+
 
 def test_defaults_in_the_core_s_units() -> None:
     assert asdict(read_settings({})[0]) == {

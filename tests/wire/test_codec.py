@@ -213,6 +213,11 @@ class TestFaults:
         else:
             assert outcome == Outcome((before, before), {fault: 1}, None, "v3")
 
+    def test_which_faults_are_fatal(self) -> None:
+        fatal = {fault for fault, row in FAULTS.items() if row.fatal}
+        assert fatal == {Fault.UNKNOWN_FRAME, Fault.UNTERMINATED_TEXT, Fault.NOT_UTF8, Fault.BAD_CLIENT_ID}
+        assert FAULTS.keys() == set(Fault)
+
     def test_a_type_newer_than_the_declared_version_is_counted(self) -> None:
         stream = encode(REGISTER, V2) + self.frame(V2, MessageType.BUSY) + self.frame(V2, MessageType.BUSY)
         assert decode([stream]).ignored == {Fault.UNDECLARED_TYPE: 2}
@@ -229,8 +234,9 @@ class TestFaults:
     def test_a_failed_decoder_stays_failed(self) -> None:
         decoder = Decoder(V3)
         good = encode(Message(MessageType.REQ_LOCK), V3)
+        assert decoder.feed(good[:100]) == []
         with pytest.raises(RemoteProtocolError) as first:
-            decoder.feed(good + self.frame(V3, MessageType.REGISTER, pod_name=b"x" * 254))
+            decoder.feed(good[100:] + self.frame(V3, MessageType.REGISTER, pod_name=b"x" * 254))
         assert first.value.messages_before == (Message(MessageType.REQ_LOCK),)
         with pytest.raises(RemoteProtocolError) as later:
             decoder.feed(good)

@@ -88,6 +88,17 @@ def test_refusal(state: State, message_type: MessageType, refusal: Refusal) -> N
     assert receive(state, message_type) is refusal
 
 
+def test_which_refusals_only_count() -> None:
+    counted = {refusal for refusal, row in REFUSALS.items() if not row.fatal}
+    assert counted == {Refusal.WRONG_DIRECTION, Refusal.EARLY_MEMORY}
+
+
+@pytest.mark.parametrize("message_type", [T.RESUMED, T.REFUSED])
+def test_an_answer_is_given_once(message_type: MessageType) -> None:
+    with pytest.raises(LocalProtocolError):
+        send(State.REGISTERED, message_type)
+
+
 def test_the_lives_that_are_meant() -> None:
     assert receive(State.NEW, T.REGISTER) is State.REGISTERING
     assert send(State.REGISTERING, T.SCHED_OFF) is State.REGISTERED

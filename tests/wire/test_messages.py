@@ -25,6 +25,29 @@ FIELD_NUMBERS = {
     "UPDATE_CORE_LIMIT": 14,
 }
 
+# Ours: number and arguments in their order. What is written here once is never changed, only added to.
+OWN_MESSAGES = {
+    32: ("RESUME", "epoch held_ns busy_ns allocated_bytes request_seq reserve_seq reserve_bytes"),
+    33: ("RESUMED", "epoch"),
+    34: ("REFUSED", ""),
+    35: ("TURN_ENDED", "busy_ns idle_ns kernel_ns again"),
+    36: ("BUSY", "busy_ns idle_ns"),
+    37: ("MEM_RESERVE", "seq asked_bytes"),
+    38: ("MEM_RESERVED", "seq granted_bytes"),
+    39: ("MEM_REFUSED", "seq limit_bytes used_bytes asked_bytes"),
+    40: ("MEM_USED", "used_bytes seq"),
+    41: ("LEASE", "generation lease_bytes unlimited"),
+    42: ("LEASE_RECALL", "generation"),
+    43: ("LEASE_RETURNED", "generation used_bytes"),
+    44: ("HINTS", "others_wait limited_present shallow"),
+    45: ("KEEP_ALIVE", "seq epoch"),
+}
+
+
+def test_own_messages_are_as_peers_know_them() -> None:
+    own = [row for row in MESSAGES.values() if row.type >= FIRST_OWN_TYPE]
+    assert {int(row.type): (row.type.name, " ".join(row.arguments)) for row in own} == OWN_MESSAGES
+
 
 def test_every_type_has_one_row() -> None:
     assert list(MESSAGES) == list(MessageType)
