@@ -33,13 +33,17 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/generate_docs.py --check
+
+docs: $(READY) ## write the pages that are made from tables
+	$(BIN)/python tools/generate_docs.py
 
 format: $(READY) ## put the code in the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 bench: $(READY) ## the figures that are ratios and rates, beside their contenders
-	@echo "no benchmark yet"
+	$(BIN)/python -m benchmarks.wire
 
 verify: $(READY) ## the whole of what `make test` only samples
 	@echo "no matrix yet"

@@ -1,0 +1,46 @@
+"""Write the pages that are made from tables, or with --check say which of them are stale."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from nvshare.core.settings import settings_page
+from nvshare.wire.document import protocol_page
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "docs/protocol.md": protocol_page,
+    "docs/settings.md": settings_page,
+}
+
+
+def stale_pages() -> list[str]:
+    """The pages whose file differs from what the tables say now."""
+    return [
+        page
+        for page, text in PAGES.items()
+        if not (ROOT / page).is_file() or (ROOT / page).read_text(encoding="utf-8") != text()
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code: 1 if --check found a stale page, 2 for a bad argument."""
+    if arguments not in ([], ["--check"]):
+        print(f"unknown arguments {arguments}; accepted: nothing, or --check", file=sys.stderr)
+        return 2
+    stale = stale_pages()
+    if arguments:
+        for page in stale:
+            print(f"{page} is stale; run `make docs`", file=sys.stderr)
+        return 1 if stale else 0
+    for page in stale:
+        (ROOT / page).write_text(PAGES[page](), encoding="utf-8")
+        print(f"wrote {page}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
