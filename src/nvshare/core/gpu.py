@@ -85,8 +85,8 @@ class Gpu:
         "total_bytes",
         "turn_ns",
         "turn_started_ns",
-        "unreliable",
         "unresponsive_total",
+        "urgent",
         "wait_for_memory_total",
         "waiting_lag",
         "waiting_weight",
@@ -124,7 +124,7 @@ class Gpu:
         self.draining: dict[Tenant, None] = {}
         self.drain_deadline_ns = NEVER
         self.late: dict[Tenant, int] = {}  # undrained, nobody waits for them -> next look at them
-        self.unreliable: dict[Tenant, None] = {}  # those whose drains nobody waits for at present
+        self.urgent: dict[Tenant, None] = {}  # those in line that others may spin for, longest first
         self.turn_started_ns = now_ns
         self.group_tail_ns = TAIL_FIRST_GUESS_NS
         self.group_dropped_ns = -1
@@ -185,7 +185,7 @@ class Gpu:
 
     def reweigh(self, now_ns: int) -> None:
         """Quotas over 100 are scaled in proportion; unlimited tenants together keep their minimum."""
-        floor = self.settings.unlimited_min_percent * WHOLE // 100 if self.active_unlimited else 0
+        floor = self.rest_floor()
         room = WHOLE - floor
         if self.active_weight > room:
             self.clock.set_rate(now_ns, room, self.active_weight)
@@ -196,11 +196,17 @@ class Gpu:
             self.rest.reweigh(weight, self.clock)
         self.pace()
 
+    def rest_floor(self) -> int:
+        """What active unlimited tenants together may count on."""
+        return self.settings.unlimited_min_percent * WHOLE // 100 if self.active_unlimited else 0
+
+    def free_weight(self) -> int:
+        """What nobody active is entitled to."""
+        return max(0, WHOLE - self.rest_floor() - self.active_weight)
+
     def pace(self) -> None:
         """The shortest turn whose dead time the quotas can bear."""
-        floor = self.settings.unlimited_min_percent * WHOLE // 100 if self.active_unlimited else 0
-        free = max(0, WHOLE - floor - self.active_weight)
-        budget = min(DEAD_BUDGET_MAX, max(DEAD_BUDGET_MIN, free // 2))
+        budget = min(DEAD_BUDGET_MAX, max(DEAD_BUDGET_MIN, self.free_weight() // 2))
         self.turn_ns = min(TURN_MAX_NS, max(TURN_MIN_NS, self.dead_ns * WHOLE // budget))
 
     def effective_weight(self, weight: int) -> int:
@@ -250,6 +256,8 @@ class Gpu:
         self.waiting_lag -= weight * tenant.account.virtual_ns
 
     def push_ready(self, tenant: Tenant) -> None:
+        if tenant.spans_gpus or tenant.late_turns:
+            self.urgent[tenant] = None
         if not tenant.limited:
             if not self.free_ready and not self.group:
                 self._cap_rest_credit()
@@ -266,6 +274,7 @@ class Gpu:
             self._compact()
 
     def take_ready(self, tenant: Tenant) -> None:
+        self.urgent.pop(tenant, None)
         if tenant in self.free_ready:
             del self.free_ready[tenant]
         elif tenant.ready_mark:

@@ -101,7 +101,7 @@ class Scheduler:
         for _ in range(STEPS_MAX):
             while gpu.requeue:
                 self._queue(gpu, gpu.requeue.pop(), now_ns, out)
-            if gpu.late or gpu.unreliable:
+            if gpu.late or gpu.urgent:
                 turns.review_late(gpu, now_ns, out)
             if gpu.draining:
                 if now_ns < gpu.drain_deadline_ns:
@@ -126,26 +126,26 @@ class Scheduler:
                 break
             turns.drop_all(gpu, reason, now_ns, out)
         turns.refresh_hints(gpu, out)
-        self._set_deadline(gpu, drop_ns)
+        self._set_deadline(gpu, drop_ns, now_ns)
 
-    def _set_deadline(self, gpu: Gpu, drop_ns: int) -> None:
-        at_ns = gpu.set_check_ns
+    def _set_deadline(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
         if gpu.draining:
-            at_ns = min(at_ns, gpu.drain_deadline_ns)
+            at_ns = gpu.drain_deadline_ns
         elif gpu.holder is not None or gpu.group:
-            at_ns = min(at_ns, drop_ns)
+            at_ns = min(gpu.set_check_ns, drop_ns)
         else:
-            at_ns = min(at_ns, gpu.wake_ns)
+            at_ns = min(gpu.set_check_ns, gpu.wake_ns)
         if gpu.idlers:
             at_ns = min(at_ns, gpu.idlers[0][0])
         if gpu.late:
             at_ns = min(at_ns, min(gpu.late.values()))
-        if gpu.unreliable:
+        if gpu.urgent:
             at_ns = min(at_ns, turns.next_pulse_ns(gpu))
         if gpu.resuming:
             at_ns = min(at_ns, gpu.resume_deadline_ns)
         if gpu.recalls:
             at_ns = min(at_ns, min(tenant.memory.deadline_ns() for tenant in gpu.recalls))
+        at_ns = max(at_ns, now_ns + 1)  # whatever is due now has been dealt with
         if at_ns < NEVER and at_ns != gpu.queued_ns:
             self._serial += 1
             heapq.heappush(self._deadlines, (at_ns, self._serial, gpu))
@@ -283,6 +283,10 @@ class Scheduler:
     def _after_membership(self, gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
         self._note_recall(gpu, tenant)
         self._tell_limited_present(gpu, out)
+        everywhere = [other.tenants[tenant.pod] for other in self.gpus.values() if tenant.pod in other.tenants]
+        spans_gpus = sum(1 for one in everywhere if one.clients) > 1
+        for one in everywhere:
+            one.spans_gpus = spans_gpus
         self._advance(gpu, now_ns, out)
 
     def _client_disconnected(self, event: events.ClientDisconnected, now_ns: int, out: list[Effect]) -> None:

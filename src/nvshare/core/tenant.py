@@ -86,6 +86,7 @@ class Tenant:
         "served_ns",
         "share",
         "slip_mark_ns",
+        "spans_gpus",
         "tail_ns",
         "turns",
         "unresponsive",
@@ -128,6 +129,7 @@ class Tenant:
         self.gap_permille = 0  # busy time per unused time of a hold nobody shared, times 1000
         self.gap_known_ns = -1  # when that was last measured
         self.dropped_ns = -1
+        self.spans_gpus = False  # its pod works on other GPUs, too: its kernels may spin for each other
         self.late_turns = 0  # turns it must drain in time before we wait for it again
         self.unresponsive = False
         self.turns = 0

@@ -33,9 +33,10 @@ from nvshare.core.tenant import UNLIMITED_PERCENT, Client, Tenant
 HOLD_MIN_NS: Final = 2 * MS
 """A DROP right behind the grant would be a turn without work."""
 OVERRUN_TURNS: Final = 4
+REPAYABLE_FREE: Final = 2 * WHOLE // 100
+REPAYABLE_NS: Final = 5 * SECOND
 LATE_TURNS: Final = 10
-REOPEN_NS: Final = 100 * MS
-REOPEN_AFTER_NS: Final = 650 * MS
+REOPEN_AFTER_NS: Final = 500 * MS
 BESIDE_DUTY_PERCENT: Final = 80
 BESIDE_KERNEL_NS: Final = MS // 2
 BESIDE_FOR_NS: Final = 10 * SECOND
@@ -208,12 +209,11 @@ def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 
 
 def _drained(gpu: Gpu, tenant: Tenant, tail_ns: int) -> None:
-    if tenant.late_turns and tail_ns <= _grace_ns(gpu, tenant):
-        tenant.late_turns -= 1
-        if not tenant.late_turns:
-            gpu.unreliable.pop(tenant, None)
-    tenant.tail_ns += (min(tail_ns, gpu.settings.drain_grace_ns) - tenant.tail_ns) // 4
     tenant.dropped_ns = -1
+    if tail_ns > _grace_ns(gpu, tenant):
+        return  # it hung; that is no measure of how long its kernels take
+    tenant.tail_ns += (tail_ns - tenant.tail_ns) // 4
+    tenant.late_turns = max(0, tenant.late_turns - 1)
 
 
 def _group_ended(gpu: Gpu, now_ns: int) -> None:
@@ -355,7 +355,8 @@ def drop_all(gpu: Gpu, reason: DropReason, now_ns: int, out: list[Effect]) -> No
 
 
 def _grace_ns(gpu: Gpu, tenant: Tenant) -> int:
-    return max(4 * tenant.tail_ns, gpu.settings.drain_grace_ns)
+    grace_ns = gpu.settings.drain_grace_ns
+    return max(grace_ns, min(4 * tenant.tail_ns, 2 * grace_ns))
 
 
 # ---- late holders (rule 4) ----------------------------------------------------------------------
@@ -402,9 +403,8 @@ def _note_unresponsive(gpu: Gpu, tenant: Tenant) -> None:
 def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     """What a late holder waits for may stand at its own gate: let it pass for a moment."""
     tenant.late_turns = LATE_TURNS
-    gpu.unreliable[tenant] = None
     _open_gates(gpu, tenant, now_ns, out)
-    gpu.late[tenant] = now_ns + REOPEN_NS
+    gpu.late[tenant] = now_ns + _pulse_ns(gpu, tenant)
 
 
 def review_late(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
@@ -423,24 +423,28 @@ def review_late(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
             gpu.late[tenant] = now_ns + REOPEN_AFTER_NS
         if now_ns - tenant.dropped_ns >= gpu.settings.drop_timeout_ns:
             _note_unresponsive(gpu, tenant)
-    for tenant in gpu.unreliable:
-        if gpu.is_ready(tenant) and now_ns - tenant.waiting_since_ns >= REOPEN_AFTER_NS:
-            _pulse(gpu, tenant, now_ns, out)
+    while gpu.urgent:
+        tenant = next(iter(gpu.urgent))
+        if now_ns - tenant.waiting_since_ns < REOPEN_AFTER_NS:
+            break
+        _pulse(gpu, tenant, now_ns, out)
 
 
 def _pulse(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    """Peers on other GPUs may spin for what stands at this gate: progress, also in debt."""
+    """Somebody on another GPU may spin for what stands at this gate: progress, also in debt."""
     gpu.take_ready(tenant)
     _open_gates(gpu, tenant, now_ns, out)
     tenant.dropped_ns = now_ns
-    _leave_undrained(gpu, tenant, now_ns + REOPEN_NS, now_ns)
+    _leave_undrained(gpu, tenant, now_ns + _pulse_ns(gpu, tenant), now_ns)
+
+
+def _pulse_ns(gpu: Gpu, tenant: Tenant) -> int:
+    """So much of a period as its quota is of the GPU."""
+    return max(TURN_MIN_NS, gpu.effective_weight(tenant.account.weight) * REOPEN_AFTER_NS // WHOLE)
 
 
 def next_pulse_ns(gpu: Gpu) -> int:
-    return min(
-        (tenant.waiting_since_ns + REOPEN_AFTER_NS for tenant in gpu.unreliable if gpu.is_ready(tenant)),
-        default=NEVER,
-    )
+    return next(iter(gpu.urgent)).waiting_since_ns + REOPEN_AFTER_NS if gpu.urgent else NEVER
 
 
 # ---- starting turns -----------------------------------------------------------------------------
@@ -573,7 +577,10 @@ def _slip(gpu: Gpu) -> None:
         weight += rest.weight
         owed += rest.weight * (clock.virtual_ns - rest.virtual_ns)
     waiting = len(gpu.ready) + len(gpu.outside) + 1
-    excess = owed - waiting * gpu.turn_ns * WHOLE
+    bound_ns = waiting * gpu.turn_ns
+    if gpu.free_weight() >= REPAYABLE_FREE:
+        bound_ns += REPAYABLE_NS  # a GPU with room can repay what an outage cost
+    excess = owed - bound_ns * WHOLE
     if excess > 0:
         back_ns = excess // weight
         clock.slip(back_ns)

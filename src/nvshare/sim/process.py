@@ -22,6 +22,7 @@ GAP_NS: Final = 2_000_000
 SHALLOW_NS: Final = 300_000
 TURNAROUND_NS: Final = 20_000
 KERNELS: Final = 4096
+REPORT_EVERY_NS: Final = 50_000_000
 UNGATED_AFTER_NS: Final = 10_000_000_000
 
 
@@ -301,6 +302,7 @@ class PacedProcess(Process):
         self.next_ns = 0
         self.done = 0
         self.turn = 0  # of the idle timer
+        self.reported_ns = 0
 
     def start(self, now_ns: int) -> None:
         self.next_ns = now_ns
@@ -343,7 +345,11 @@ class PacedProcess(Process):
         self.world.at(self.next_ns, self._batch)
         if self.draining and not self.stopped:
             self.drained(now_ns)
-        elif self.gate_open and self.next_ns - now_ns > GAP_NS:
+            return
+        if self.gate_open and self.version >= 3 and now_ns - self.reported_ns >= REPORT_EVERY_NS:
+            self.reported_ns = now_ns
+            self.world.send(events.BusyReported(self.key, self.busy_ns, 0), now_ns)
+        if self.gate_open and self.next_ns - now_ns > GAP_NS:
             turn = self.turn
             self.world.at(now_ns + GAP_NS, lambda at_ns: self._gap(turn, at_ns))
 
