@@ -61,6 +61,7 @@ class Gpu:
         "overlap_since_ns",
         "overlaps",
         "overloaded",
+        "pace_mark",
         "peak_running_bytes",
         "queued_ns",
         "ready",
@@ -68,6 +69,7 @@ class Gpu:
         "requeue",
         "rest",
         "rest_entitled",
+        "rest_turn_ns",
         "resume_deadline_ns",
         "resuming",
         "serial",
@@ -109,7 +111,8 @@ class Gpu:
         self.idlers: list[tuple[int, int, Tenant]] = []  # a heap: when to look whether it is still idle
         self.slipped_ns = 0  # virtual time slipped back, ever
         self.dead_ns = DEAD_FIRST_GUESS_NS
-        self.turn_ns = TURN_MIN_NS
+        self.turn_ns = self.rest_turn_ns = TURN_MIN_NS
+        self.pace_mark = 0
         # who waits
         self.ready: list[tuple[int, int, Tenant]] = []  # limited, by virtual time
         self.share_ready: list[tuple[int, int, Tenant]] = []  # those of them that borrow
@@ -207,7 +210,25 @@ class Gpu:
     def pace(self) -> None:
         """The shortest turn whose dead time the quotas can bear."""
         budget = min(DEAD_BUDGET_MAX, max(DEAD_BUDGET_MIN, self.free_weight() // 2))
-        self.turn_ns = min(TURN_MAX_NS, max(TURN_MIN_NS, self.dead_ns * WHOLE // budget))
+        turn_ns = -(-self.dead_ns * WHOLE // budget // MS) * MS  # whole milliseconds: it rarely changes
+        self.turn_ns = min(TURN_MAX_NS, max(TURN_MIN_NS, turn_ns))
+        self.pace_mark += 1
+        self.rest_turn_ns = self.turn_of(self.rest.weight)
+
+    def learn_dead(self, unused_ns: int) -> None:
+        """What a hand-over cost: held, and not busy."""
+        dead_ns = self.dead_ns
+        self.dead_ns = dead_ns + (unused_ns - dead_ns) // 8
+        if self.dead_ns // 10_000 != dead_ns // 10_000:
+            self.pace()
+
+    def fit_pace(self, tenant: Tenant) -> None:
+        """Bring a tenant's turn length, and how far ahead that takes it, up to date."""
+        if tenant.pace_mark != self.pace_mark:
+            tenant.pace_mark = self.pace_mark
+            weight = tenant.account.weight
+            tenant.turn_ns = self.turn_of(weight)
+            tenant.ahead = self.allowance(weight, tenant.turn_ns)
 
     def effective_weight(self, weight: int) -> int:
         return weight * self.clock.numerator // self.clock.denominator
@@ -308,7 +329,7 @@ class Gpu:
         heapq.heapify(self.share_ready)
 
     def _cap_rest_credit(self) -> None:
-        self.rest.cap_lag(self.turn_of(self.rest.weight), self.clock)
+        self.rest.cap_lag(self.rest_turn_ns, self.clock)
 
     # ---- memory ----------------------------------------------------------------------------
 

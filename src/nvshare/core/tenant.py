@@ -61,6 +61,7 @@ class Tenant:
     __slots__ = (
         "account",
         "active",
+        "ahead",
         "busy_mark_ns",
         "clients",
         "dropped_ns",
@@ -79,6 +80,7 @@ class Tenant:
         "longest_wait_ns",
         "memory",
         "overtaken",
+        "pace_mark",
         "peak_bytes",
         "percent",
         "pod",
@@ -88,6 +90,7 @@ class Tenant:
         "slip_mark_ns",
         "spans_gpus",
         "tail_ns",
+        "turn_ns",
         "turns",
         "unresponsive",
         "used_bytes",
@@ -121,6 +124,9 @@ class Tenant:
         self.overtaken = False  # somebody was let in past it while it waited for memory
         self.used_bytes = 0
         self.peak_bytes = 0
+        self.turn_ns = 0  # how long its turns are at the GPU's present pace
+        self.ahead = 0  # how far ahead of the clock such a turn takes it
+        self.pace_mark = -1  # the pace these two are for
         self.ready_mark = 0  # its valid entry in a heap
         self.tail_ns = TAIL_FIRST_GUESS_NS  # expected time from DROP to drained
         self.kernel_ns = 0  # longest kernel its clients reported lately

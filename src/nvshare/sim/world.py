@@ -329,7 +329,9 @@ class World:
         for device in self.devices:
             here = [t for t in self.tenancies.values() if t.device is device and t.present]
             limited = sum(t.percent for t in here if t.percent < 100)
-            room = 100 - (self.scenario.settings.unlimited_min_percent if any(t.percent == 100 for t in here) else 0)
+            room = 100 - (
+                self.scenario.settings.unlimited_min_percent if any(t.percent == 100 for t in here) else 0
+            )
             scale = min(1.0, room / limited) if limited else 1.0
             steady = all(t.spec.program.kind == "backlogged" and not t.spec.program.idle_ns for t in here)
             device.flush(now_ns)
