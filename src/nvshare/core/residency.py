@@ -222,6 +222,7 @@ def found_set(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     founder = gpu.switching
     assert founder is not None
     gpu.switching = None
+    gpu.slices += 1
     former = list(gpu.members)
     for member in former:
         leave(gpu, member)

@@ -32,10 +32,10 @@ Action = Callable[[int], None]
 class Tenancy:
     """A tenant on one GPU, as the referee sees it."""
 
-    def __init__(self, spec: TenantSpec, device: Device, meter: Meter) -> None:
+    def __init__(self, spec: TenantSpec, device: Device) -> None:
         self.spec = spec
         self.device = device
-        self.meter = meter
+        self.meter = Meter()
         self.waits = Waits()
         self.percent = spec.core_percent
         self.processes: list[Process] = []
@@ -43,7 +43,8 @@ class Tenancy:
         self.present_ns = 0
         self.since_ns = 0
         self.pod_bytes = 0
-        self.due_ratio: float | None = None
+        self.due_ratio: float | None = None  # the latest there was
+        self.windowed = False
 
     @property
     def backlogged(self) -> bool:
@@ -73,7 +74,7 @@ class World:
         self.core = self._new_core()
         for spec in scenario.tenants:
             for index in spec.gpus:
-                self.tenancies[spec.name, index] = Tenancy(spec, self.devices[index], Meter(None, 0))
+                self.tenancies[spec.name, index] = Tenancy(spec, self.devices[index])
             self.at(spec.arrive_ns, partial(self._arrive, spec))
         for fault in scenario.faults:
             self.at(fault.at_ns, partial(self._fault, fault))
@@ -321,12 +322,19 @@ class World:
             # With idle ones among them, who is scaled when depends on who is active: no fixed due.
             fixed = limited <= room or all(t.backlogged for t in here)
             scale = min(1.0, room / limited) if limited else 1.0
-            for tenancy in here:
+            safe_bytes = device.total_bytes * (100 - self.scenario.settings.memory_reserve_percent) // 100
+            fits = sum(t.spec.memory_bytes for t in here) <= safe_bytes
+            for tenancy in self.tenancies.values():
+                if tenancy.device is not device:
+                    continue
                 due = None
-                if tenancy.backlogged and tenancy.percent < 100 and not tenancy.spec.share and fixed:
+                steady = tenancy.backlogged and tenancy.percent < 100 and not tenancy.spec.share
+                if tenancy.present and steady and fixed:
                     due = tenancy.percent / 100 * scale
-                tenancy.due_ratio = due
-                tenancy.meter.set_due(due, now_ns)
+                if due is not None:
+                    tenancy.due_ratio = due
+                    tenancy.windowed = fits
+                tenancy.meter.set_due(due, fits, now_ns)
 
     # ---- what goes wrong ---------------------------------------------------------------------
 
