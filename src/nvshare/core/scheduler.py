@@ -13,7 +13,7 @@ from typing import Any, Final
 from nvshare.core import billing, events, gates, late, residency, turns
 from nvshare.core.account import WHOLE
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
-from nvshare.core.gpu import NEVER, SECOND, Gpu
+from nvshare.core.gpu import ACTIVE_NS, NEVER, SECOND, Gpu
 from nvshare.core.limits import LimitsBook, PodLimits
 from nvshare.core.report import snapshot_gpu
 from nvshare.core.settings import Settings
@@ -167,7 +167,7 @@ class Scheduler:
     def _review_idlers(self, gpu: Gpu, now_ns: int) -> None:
         while gpu.idlers and gpu.idlers[0][0] <= now_ns:
             _, _, tenant = heapq.heappop(gpu.idlers)
-            if not tenant.idle or tenant.idle_since_ns + SECOND > now_ns:
+            if not tenant.idle or tenant.idle_since_ns + ACTIVE_NS > now_ns:
                 continue
             gpu.deactivate(tenant, now_ns)
             residency.leave(gpu, tenant)
@@ -329,7 +329,7 @@ class Scheduler:
         tenant.memory.leave(client.key, now_ns, out)
         gpu.set_used(tenant, tenant.memory.used_bytes)
         if not tenant.clients and tenant.idle:
-            gpu.went_idle(tenant, now_ns)
+            gpu.look_again(tenant, max(now_ns, tenant.idle_since_ns + ACTIVE_NS))
         self._after_membership(gpu, tenant, now_ns, out)
 
     # ---- memory ------------------------------------------------------------------------------
