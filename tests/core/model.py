@@ -122,7 +122,8 @@ class Model:
                 client.granted_ns = self.now_ns
             client.holds = True
         elif isinstance(effect, effects.Drop):
-            assert client.holds and not client.dropping, f"dropped without holding: {effect}"
+            assert client.holds, f"dropped without holding: {effect}"
+            assert not client.dropping, f"dropped twice: {effect}"
             client.dropping = True
         elif isinstance(effect, effects.Reserved):
             client.used_bytes += client.waiting_answer.pop(effect.seq)

@@ -464,7 +464,7 @@ class Scheduler:
             gpu.clock.advance(now_ns)
             for tenant in gpu.tenants.values():
                 if tenant.limited:
-                    lags.append((tenant.pod, gpu.key, tenant.account.lag_ns(gpu.clock, now_ns)))
+                    lags.append((tenant.pod, gpu.key, _settled_lag_ns(gpu, tenant, now_ns)))
         return Checkpoint(
             clients=tuple(
                 ClientRecord(
@@ -508,6 +508,15 @@ class Scheduler:
         if gpu is not None and gpu.resuming.pop(former, None) is not None:
             self._advance(gpu, now_ns, out)
         return out
+
+
+def _settled_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """Without the present hold where its client will tell its busy time when it resumes."""
+    lag_ns = tenant.account.lag_ns(gpu.clock, now_ns)
+    client = tenant.hold_client
+    if client is not None and client.reports_busy and not tenant.hold_shared:
+        lag_ns += tenant.account.expected_ns(now_ns)
+    return lag_ns
 
 
 def _billed_busy_ns(client: Client) -> int:
