@@ -141,7 +141,7 @@ def test_zero_over_admission_under_any_interleaving(seed: int) -> None:
     random = Random(seed)
     account = MemoryAccount(LIMIT)
     processes: dict[int, _Process] = {}
-    to_daemon: list[tuple[int, str, tuple[int, ...]]] = []
+    to_daemon: list[tuple[int, str, tuple[int, int]]] = []
     now_ns, next_key = 0, 1
 
     def deliver(out: list[Effect]) -> None:
@@ -175,7 +175,7 @@ def test_zero_over_admission_under_any_interleaving(seed: int) -> None:
 
 def _receive(
     account: MemoryAccount,
-    messages: list[tuple[int, str, tuple[int, ...]]],
+    messages: list[tuple[int, str, tuple[int, int]]],
     random: Random,
     now_ns: int,
     out: list[Effect],
@@ -193,7 +193,7 @@ def _receive(
         account.lease_returned(sender, *values, now_ns, out)
 
 
-def _live(process: _Process, random: Random, outbox: list[tuple[int, str, tuple[int, ...]]]) -> None:
+def _live(process: _Process, random: Random, outbox: list[tuple[int, str, tuple[int, int]]]) -> None:
     size = random.choice((1, 7, 30)) * MIB
     if process.inbox and random.random() < 0.5:
         effect = process.inbox.pop(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -22,8 +24,8 @@ class CoreMachine(RuleBasedStateMachine):
         self.model = Model()
 
     @initialize(mode=st.sampled_from(("auto", "serial", "concurrent")), floor=st.sampled_from((0, 5, 30)))
-    def configure(self, mode: str, floor: int) -> None:
-        self.model = Model(Settings(scheduling_mode=mode, unlimited_min_percent=floor))  # type: ignore[arg-type]
+    def configure(self, mode: Literal["auto", "serial", "concurrent"], floor: int) -> None:
+        self.model = Model(Settings(scheduling_mode=mode, unlimited_min_percent=floor))
 
     def pick(self, number: int, *words: str) -> int | None:
         keys = [

@@ -242,7 +242,8 @@ def test_small_requests_overtake_a_big_one_for_ten_seconds() -> None:
     assert not model.clients[big].holds
     model.pass_time(200 * MS)
     assert all(model.clients[key].dropping for key in keys[:2]), "then room is made"
-    assert grants(model.request(keys[2])) == []
+    model.use(keys[2], 2 * GIB)
+    assert grants(model.request(keys[2])) == [], "and nobody else is let in past it"
     model.release(keys[0], MS)
     assert grants(model.release(keys[1], MS)) == [big]
 
