@@ -286,6 +286,17 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *ordinal)
     return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuCtxGetDevice_v2(CUdevice *ordinal, CUcontext ctx)
+{
+    ENTER();
+    if (!ctx)
+        return cuCtxGetDevice(ordinal);
+    if (ctx->magic != MAGIC_CONTEXT)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *ordinal = ctx->device->ordinal;
+    return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuCtxGetFlags(unsigned int *flags)
 {
     ENTER_CONTEXT(ctx);

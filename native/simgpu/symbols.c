@@ -19,6 +19,7 @@ static const struct {
     {"cuCtxCreate", "cuCtxCreate_v3", 11040},
     {"cuCtxCreate", "cuCtxCreate_v4", 12050},
     {"cuCtxGetDevice", "cuCtxGetDevice", 2000},
+    {"cuCtxGetDevice", "cuCtxGetDevice_v2", 13000},
     {"cuCtxSynchronize", "cuCtxSynchronize", 2000},
     {"cuCtxSynchronize", "cuCtxSynchronize_v2", 13000},
     {"cuEventElapsedTime", "cuEventElapsedTime", 2000},
