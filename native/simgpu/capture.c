@@ -95,7 +95,7 @@ static void set_tail(struct node_of_graph ***list, size_t *count, struct node_of
     free(*list);
     *list = malloc((added ? added : 1) * sizeof(**list));
     *count = *list ? added : 0;
-    if (*list)
+    if (*list && added > 0)
         memcpy(*list, nodes, added * sizeof(**list));
 }
 

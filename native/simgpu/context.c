@@ -82,6 +82,7 @@ static void end_context(struct context *ctx)
     if (context_check(ctx) == CUDA_SUCCESS)
         wait_device(ctx);
     captures_of_context_end(ctx);
+    modules_end(ctx);
     pthread_mutex_lock(&drv.lock);
     for (struct alloc *alloc; (alloc = alloc_first_of(ctx));)
         alloc_release(alloc);

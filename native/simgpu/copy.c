@@ -47,6 +47,8 @@ static CUresult run_copy(struct stream *stream, struct op op, struct effect *eff
             free_effect(effect);
         return capture_refuse_stream(stream);
     }
+    if (effect)
+        effect->waited_for = wait;
     TRY(enqueue(stream, CU_NODE_MEMCPY, &op, effect, &seq));
     return wait ? wait_seq(stream->context, stream->channel, seq) : CUDA_SUCCESS;
 }

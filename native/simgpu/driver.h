@@ -47,6 +47,7 @@ struct context {
     uint32_t lost_generation, driver_epoch;
     struct stream *streams; /* all of this context, the legacy one included */
     struct stream *legacy;
+    struct module *modules;
     struct context *next;
     size_t limits[8];
     uint64_t peers; /* bit per device ordinal */
@@ -110,6 +111,7 @@ struct global {
 struct module {
     uint32_t magic;
     struct context *context;
+    struct module *next;
     struct function *functions;
     struct global *globals;
     bool is_ptx;
@@ -199,6 +201,7 @@ struct effect {
     void *dst;
     const void *src;
     void *owned; /* freed with the effect */
+    bool waited_for; /* the submitter waits and will perform it: no need to wake the helper */
     size_t bytes, rows, slices, pitch;
     struct box to, from;
     uint64_t value;
@@ -312,6 +315,7 @@ uint64_t device_copy_ns(const struct context *ctx, uint64_t bytes);
 uint64_t device_fill_ns(const struct context *ctx, uint64_t bytes);
 /* module.c */
 struct function *new_function(struct module *module, const char *name, size_t length);
+void modules_end(struct context *ctx);
 /* ptx.c */
 bool ptx_parse(struct module *module, const char *text);
 /* copy.c, fill.c */

@@ -84,10 +84,8 @@ static void drain_locked(struct device *device, int channel, uint64_t seq, struc
     struct effect *effect;
     while ((effect = device->first_effect[channel]) && effect->seq <= seq && !effect_is_hosts(effect)) {
         device->first_effect[channel] = effect->next;
-        if (!effect->next) {
+        if (!effect->next)
             device->last_effect[channel] = NULL;
-            device->effect_channels &= ~(1u << channel);
-        }
         if (effect->kind == EFFECT_FREE) {
             effect->next = *freed;
             *freed = effect;
@@ -99,6 +97,9 @@ static void drain_locked(struct device *device, int channel, uint64_t seq, struc
             perform(effect);
         free_effect(effect);
     }
+    /* Only now: whoever finds the bit cleared does not wait for what is being performed. */
+    if (!device->first_effect[channel])
+        __atomic_and_fetch(&device->effect_channels, ~(1u << channel), __ATOMIC_RELEASE);
 }
 
 void effects_drain(struct device *device, int channel, uint64_t seq)
@@ -128,7 +129,7 @@ void effects_drop(struct device *device)
         }
         device->last_effect[channel] = NULL;
     }
-    device->effect_channels = 0;
+    __atomic_store_n(&device->effect_channels, 0, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&device->effects_lock);
 }
 
@@ -193,7 +194,7 @@ static bool do_hosts_job(struct device *device, const struct job *job)
         device->first_effect[job->target.channel] = effect->next;
         if (!effect->next) {
             device->last_effect[job->target.channel] = NULL;
-            device->effect_channels &= ~(1u << job->target.channel);
+            __atomic_and_fetch(&device->effect_channels, ~(1u << job->target.channel), __ATOMIC_RELEASE);
         }
         free_effect(effect);
     }

@@ -46,6 +46,14 @@ struct function *new_function(struct module *module, const char *name, size_t le
 
 static void free_module(struct module *module)
 {
+    pthread_mutex_lock(&drv.lock);
+    for (struct module **at = &module->context->modules; *at; at = &(*at)->next) {
+        if (*at != module)
+            continue;
+        *at = module->next;
+        break;
+    }
+    pthread_mutex_unlock(&drv.lock);
     while (module->functions) {
         struct function *function = module->functions;
         module->functions = function->next;
@@ -63,6 +71,12 @@ static void free_module(struct module *module)
         free(global);
     }
     free(module);
+}
+
+void modules_end(struct context *ctx)
+{
+    while (ctx->modules)
+        free_module(ctx->modules);
 }
 
 static bool looks_like_text(const char *image)
@@ -86,6 +100,10 @@ static CUresult load(struct context *ctx, const void *image, struct module **out
         return CUDA_ERROR_OUT_OF_MEMORY;
     module->magic = MAGIC_MODULE;
     module->context = ctx;
+    pthread_mutex_lock(&drv.lock);
+    module->next = ctx->modules;
+    ctx->modules = module;
+    pthread_mutex_unlock(&drv.lock);
     if (looks_like_text(image) && !ptx_parse(module, image)) {
         free_module(module);
         return CUDA_ERROR_INVALID_PTX;

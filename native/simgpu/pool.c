@@ -82,7 +82,8 @@ CUresult pool_alloc(struct context *ctx, struct pool *pool, size_t bytes, CUdevi
         return CUDA_ERROR_INVALID_VALUE;
     alloc.pool = pool;
     CUresult result = reserve(ctx, pool, alloc.counted);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    bool frees_pending = __atomic_load_n(&ctx->device->effect_channels, __ATOMIC_ACQUIRE) != 0;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && frees_pending) {
         TRY(wait_device(ctx));
         result = reserve(ctx, pool, alloc.counted);
     }

@@ -177,12 +177,13 @@ CUresult submit(struct stream *stream, const struct op *op, struct effect *effec
         stream->last_seq = queue_append(&txn, slot, stream->channel, op);
         if (seq)
             *seq = stream->last_seq;
+        bool wake = effect && !effect->waited_for;
         if (effect) {
             effect->seq = stream->last_seq;
             effect_add(stream->context->device, stream->channel, effect);
         }
         txn_publish(&txn);
-        if (effect)
+        if (wake)
             effects_wake(stream->context->device);
         return CUDA_SUCCESS;
     }
