@@ -8,22 +8,21 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static struct node *node;
-
-struct node *control_node(char *error, size_t error_size)
+EXPORT void *nvshare_sim_open(const char *dir, const char *spec, char *error, size_t error_size)
 {
-    if (!node)
-        node = node_open(error, error_size);
-    return node;
+    return node_open(dir, spec, error, error_size);
 }
 
-/* Writes the state as JSON. Returns its length, or -1 with a sentence in `out`. Longer than `size`: ask again. */
-EXPORT long nvshare_sim_status(char *out, size_t size)
+EXPORT void nvshare_sim_close(void *node)
+{
+    node_close(node);
+}
+
+/* Writes the state as JSON. Returns its length; -1 without memory. Longer than `size`: ask again. */
+EXPORT long nvshare_sim_status(void *node, char *out, size_t size)
 {
     char *text = NULL;
     size_t length = 0;
-    if (!control_node(out, size))
-        return -1;
     FILE *file = open_memstream(&text, &length);
     if (!file)
         return -1;
@@ -35,17 +34,13 @@ EXPORT long nvshare_sim_status(char *out, size_t size)
     return (long)length;
 }
 
-EXPORT int nvshare_sim_reset(char *error, size_t error_size)
+EXPORT void nvshare_sim_reset(void *node)
 {
-    if (!control_node(error, error_size))
-        return -1;
     node_reset(node, false);
-    return 0;
 }
 
-EXPORT int nvshare_sim_fault(const char *kind, const char *target, const char *value, char *error, size_t error_size)
+EXPORT int nvshare_sim_fault(void *node, const char *kind, const char *target, const char *value, char *error,
+                             size_t error_size)
 {
-    if (!control_node(error, error_size))
-        return -1;
     return fault_apply(node, kind, target, value, error, error_size);
 }

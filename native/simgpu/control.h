@@ -5,7 +5,6 @@
 
 #include "timeline.h"
 
-struct node *control_node(char *error, size_t error_size);
 void status_write(struct node *node, FILE *out);
 /* 0, or -1 with a sentence that names the wrong value and what is accepted. */
 int fault_apply(struct node *node, const char *kind, const char *target, const char *value, char *error, size_t error_size);

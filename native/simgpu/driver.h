@@ -64,7 +64,7 @@ struct stream {
     uint64_t id;
     uint64_t last_seq;    /* its last op; under the card's lock */
     uint64_t legacy_seen; /* the legacy stream's op it already waits for */
-    struct capture *capture;
+    _Atomic(struct capture *) capture; /* other threads look at it to see who captures */
     struct node_of_graph **capture_tail;
     size_t capture_tail_count;
 };

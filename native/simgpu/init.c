@@ -42,7 +42,7 @@ CUresult api_enter(const char *name)
 static CUresult open_node(void)
 {
     char error[512] = "no memory";
-    drv.node = node_open(error, sizeof(error));
+    drv.node = node_open(NULL, NULL, error, sizeof(error));
     if (!drv.node) {
         fprintf(stderr, "simulated libcuda: %s\n", error);
         return CUDA_ERROR_NO_DEVICE;

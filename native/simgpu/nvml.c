@@ -13,7 +13,7 @@ static nvmlReturn begin(void)
 {
     char error[512] = "no memory";
     if (!nvml.node)
-        nvml.node = node_open(error, sizeof(error));
+        nvml.node = node_open(NULL, NULL, error, sizeof(error));
     if (!nvml.node) {
         fprintf(stderr, "simulated libnvidia-ml: %s\n", error);
         return NVML_ERROR_DRIVER_NOT_LOADED;

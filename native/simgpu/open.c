@@ -211,17 +211,21 @@ static bool open_locked(struct node *node, const char *spec, char *error, size_t
     return create_state(node, spec ? spec : DEFAULT_SPEC, cards, count, error, error_size);
 }
 
-struct node *node_open(char *error, size_t error_size)
+struct node *node_open(const char *dir, const char *spec, char *error, size_t error_size)
 {
     struct node *node = calloc(1, sizeof(*node));
     if (!node)
         return NULL;
     node->own_slot = -1;
     node->pid_namespace = own_pid_namespace();
-    const char *spec = getenv("NVSHARE_SIM");
+    if (!spec)
+        spec = getenv("NVSHARE_SIM");
     if (spec && !*spec)
         spec = NULL;
-    choose_dir(node->dir, sizeof(node->dir));
+    if (dir && *dir)
+        snprintf(node->dir, sizeof(node->dir), "%s", dir);
+    else
+        choose_dir(node->dir, sizeof(node->dir));
     int lock = -1;
     bool ok = false;
     if (make_dirs(node->dir) != 0 || (node->slots_fd = open_in(node->dir, "slots", O_RDWR | O_CREAT)) < 0 ||

@@ -28,8 +28,9 @@ struct txn {
     int touched_count;
 };
 
-/* Opens or creates the node of $NVSHARE_SIM_DIR with the cards of $NVSHARE_SIM. NULL: `error` says why. */
-struct node *node_open(char *error, size_t error_size);
+/* Opens or creates a node; without a directory the one of $NVSHARE_SIM_DIR, without a specification the cards of
+ * $NVSHARE_SIM. NULL: `error` says why. */
+struct node *node_open(const char *dir, const char *spec, char *error, size_t error_size);
 void node_close(struct node *node);
 /* Forgets every process and figure; cards and UUIDs stay. */
 void node_reset(struct node *node, bool keep_faults);

@@ -43,20 +43,32 @@ def library_directory() -> Path:
 
 
 class SimulatedNode:
-    """The node of $NVSHARE_SIM_DIR. One per process: the library keeps the first directory it opens."""
+    """A state directory and its cards; without arguments those of $NVSHARE_SIM_DIR and $NVSHARE_SIM."""
 
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(str(library_directory() / NVML_NAME))
-        self._library.nvshare_sim_status.restype = ctypes.c_long
+    def __init__(self, directory: Path | None = None, spec: str | None = None) -> None:
+        library = ctypes.CDLL(str(library_directory() / NVML_NAME))
+        library.nvshare_sim_open.restype = ctypes.c_void_p
+        library.nvshare_sim_status.restype = ctypes.c_long
+        self._library = library
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        names = [None if text is None else os.fsencode(text) for text in (directory, spec)]
+        opened = library.nvshare_sim_open(*names, error, ctypes.c_size_t(_ERROR_BYTES))
+        if opened is None:
+            raise SimulatorError(error.value.decode())
+        self._node = ctypes.c_void_p(opened)
+
+    def close(self) -> None:
+        """Unmap the state. The object is of no use afterwards."""
+        self._library.nvshare_sim_close(self._node)
 
     def status_json(self) -> str:
         """The state as the driver counts it, as JSON text."""
         size = _FIRST_STATUS_BYTES
         while True:
             buffer = ctypes.create_string_buffer(size)
-            length = self._library.nvshare_sim_status(buffer, ctypes.c_size_t(size))
+            length = self._library.nvshare_sim_status(self._node, buffer, ctypes.c_size_t(size))
             if length < 0:
-                raise SimulatorError(buffer.value.decode())
+                raise SimulatorError("no memory for the state")
             if length < size:
                 return buffer.value.decode()
             size = 2 * length
@@ -67,14 +79,12 @@ class SimulatedNode:
 
     def fault(self, kind: str, target: str | None = None, value: str | None = None) -> None:
         """Make a fault happen, or end it."""
-        arguments = [None if text is None else text.encode() for text in (kind, target, value)]
-        self._checked(self._library.nvshare_sim_fault, *arguments)
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        texts = [None if text is None else text.encode() for text in (kind, target, value)]
+        size = ctypes.c_size_t(_ERROR_BYTES)
+        if self._library.nvshare_sim_fault(self._node, *texts, error, size) != 0:
+            raise SimulatorError(error.value.decode())
 
     def reset(self) -> None:
         """Forget every process, figure and fault; cards and UUIDs stay."""
-        self._checked(self._library.nvshare_sim_reset)
-
-    def _checked(self, function: ctypes._NamedFuncPointer, *arguments: bytes | None) -> None:
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
-        if function(*arguments, error, ctypes.c_size_t(_ERROR_BYTES)) != 0:
-            raise SimulatorError(error.value.decode())
+        self._library.nvshare_sim_reset(self._node)
