@@ -77,6 +77,7 @@ static const char ptx[] =
     ".visible .entry add(.param .u64 x, .param .u64 y, .param .u64 z, .param .u64 n) { ret; }\n"
     ".visible .entry sim_us_50() { ret; }\n"
     ".visible .entry sim_us_250() { ret; }\n"
+    ".visible .entry sim_us_2000() { ret; }\n"
     ".visible .entry sim_us_50000() { ret; }\n"
     ".visible .entry sim_spin_until_flag(.param .u64 flag) { ret; }\n";
 
