@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -24,11 +26,16 @@ class _Refused(click.ClickException):
     exit_code = 2
 
 
-def _node() -> SimulatedNode:
-    try:
-        return SimulatedNode()
-    except SimulatorError as error:
-        raise _Refused(str(error)) from error
+@dataclass(frozen=True, slots=True)
+class _Place:
+    directory: Path | None
+    cards: str | None
+
+    def node(self) -> SimulatedNode:
+        try:
+            return SimulatedNode(self.directory, self.cards)
+        except SimulatorError as error:
+            raise _Refused(str(error)) from error
 
 
 @click.group()
@@ -41,7 +48,8 @@ def _node() -> SimulatedNode:
 @click.option(
     "--cards", help="Cards of a new state directory, such as t4:2,a800:8 (default: $NVSHARE_SIM)."
 )
-def command(directory: Path | None, cards: str | None) -> None:
+@click.pass_context
+def command(context: click.Context, directory: Path | None, cards: str | None) -> None:
     """Simulated GPUs: their true state, faults on demand, reset.
 
     \b
@@ -50,24 +58,19 @@ def command(directory: Path | None, cards: str | None) -> None:
       nvshare sim status --json
       nvshare sim fault lost 0
     """
-    if directory is not None:
-        os.environ["NVSHARE_SIM_DIR"] = str(directory)
-    if cards is not None:
-        os.environ["NVSHARE_SIM"] = cards
+    context.obj = _Place(directory, cards)
 
 
 @command.command()
 @click.option("--json", "as_json", is_flag=True, help="As JSON, in bytes and nanoseconds.")
-def status(as_json: bool) -> None:
+@click.pass_obj
+def status(place: _Place, as_json: bool) -> None:
     """What the driver itself counts, per card and process."""
-    node = _node()
-    try:
-        if as_json:
-            click.echo(node.status_json())
-        else:
-            _print_status(node.status())
-    except SimulatorError as error:
-        raise _Refused(str(error)) from error
+    node = place.node()
+    if as_json:
+        click.echo(node.status_json())
+    else:
+        _print_status(node.status())
 
 
 def _card_line(card: CardStatus) -> str:
@@ -106,7 +109,8 @@ def _print_status(node: NodeStatus) -> None:
 @click.argument("kind")
 @click.argument("target", required=False)
 @click.argument("value", required=False)
-def fault(kind: str, target: str | None, value: str | None) -> None:
+@click.pass_obj
+def fault(place: _Place, kind: str, target: str | None, value: str | None) -> None:
     """Make a fault happen, or end it.
 
     \b
@@ -120,29 +124,29 @@ def fault(kind: str, target: str | None, value: str | None) -> None:
     driver-restart                    every context ends
     """
     try:
-        _node().fault(kind, target, value)
+        place.node().fault(kind, target, value)
     except SimulatorError as error:
         raise _Refused(str(error)) from error
 
 
 @command.command()
-def reset() -> None:
+@click.pass_obj
+def reset(place: _Place) -> None:
     """Forget every process, figure and fault; cards and UUIDs stay."""
-    try:
-        _node().reset()
-    except SimulatorError as error:
-        raise _Refused(str(error)) from error
+    place.node().reset()
 
 
 @command.command()
-def env() -> None:
+@click.pass_obj
+def env(place: _Place) -> None:
     """Print the exports with which a program finds the simulated driver."""
     try:
         directory = library_directory()
     except SimulatorError as error:
         raise _Refused(str(error)) from error
     rest = os.environ.get("LD_LIBRARY_PATH")
-    click.echo(f"export LD_LIBRARY_PATH={directory}{':' + rest if rest else ''}")
-    for name in ("NVSHARE_SIM", "NVSHARE_SIM_DIR"):
-        if name in os.environ:
-            click.echo(f"export {name}={os.environ[name]}")
+    click.echo(f"export LD_LIBRARY_PATH={shlex.quote(f'{directory}:{rest}' if rest else str(directory))}")
+    for name, given in (("NVSHARE_SIM", place.cards), ("NVSHARE_SIM_DIR", place.directory)):
+        value = given or os.environ.get(name)
+        if value:
+            click.echo(f"export {name}={shlex.quote(str(value))}")
