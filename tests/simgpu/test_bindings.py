@@ -1,4 +1,4 @@
-"""Programs run unmodified: NVIDIA's cuda-bindings and a plain C program, and events measure the model's time."""
+"""Unmodified programs: NVIDIA's cuda-bindings and a plain C program. Events measure the model's time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def add_ms(card: Any) -> float:
     return float(card.launch_ns / 1e6 + SIDE * SIDE * 12 / card.bandwidth_bytes_per_s * 1e3)
 
 
-@pytest.mark.parametrize(("spec", "name", "processors"), [("t4:2", "Tesla T4", 40), ("a800:1", "NVIDIA A800", 108)])
+@pytest.mark.parametrize(
+    ("spec", "name", "processors"), [("t4:2", "Tesla T4", 40), ("a800:1", "NVIDIA A800", 108)]
+)
 def test_cuda_bindings(make_sim: Any, spec: str, name: str, processors: int) -> None:
     sim = make_sim(spec)
     report = sim.script("bindings.py")

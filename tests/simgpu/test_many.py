@@ -21,7 +21,9 @@ def cpu_ns(children: list[subprocess.Popen[str]]) -> int:
     return total
 
 
-def check(sim: Any, children: list[subprocess.Popen[str]], cards: int, seconds: float, most_of_a_core: float) -> None:
+def check(
+    sim: Any, children: list[subprocess.Popen[str]], cards: int, seconds: float, most_of_a_core: float
+) -> None:
     per_card = Counter(number % cards for number in range(len(children)))
     for index, count in per_card.items():
         sim.wait_for_launches(count, 500, index)
@@ -57,7 +59,8 @@ def test_forty_processes_on_26_cards_for_a_minute(make_sim: Any) -> None:
 def test_forty_processes_with_12_gib_each(make_sim: Any) -> None:
     """Memory is address space until it is touched: 480 GiB on a small machine."""
     sim = make_sim("a800:20")
-    hold = "from driver import *; open_device(); checked(cuda.cuMemAlloc(12 << 30)); print(1, flush=True); input()"
+    hold = "from cuda_calls import *; open_device(); checked(cuda.cuMemAlloc(12 << 30))"
+    hold += "; print(1, flush=True); input()"
     programs = str(Path(__file__).parent / "programs")
     children = [
         sim.start(sys.executable, "-c", hold, PYTHONPATH=programs, CUDA_VISIBLE_DEVICES=str(number % 20))

@@ -111,7 +111,7 @@ def test_many_processes(sim: Any) -> None:
 
 
 def test_pids_are_the_hosts_from_inside_a_namespace(sim: Any) -> None:
-    """A process in a pid namespace of its own is known by the host's number, to readers outside and inside."""
+    """A process in a pid namespace is known by the host's number, to readers outside and inside."""
     unshare = shutil.which("unshare")
     assert unshare is not None
     namespace = (unshare, "--pid", "--fork", "--mount-proc", "--kill-child")

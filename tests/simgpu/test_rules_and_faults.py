@@ -1,4 +1,4 @@
-"""Captures are invalidated as CUDA does; a kernel waits for the host; a lost GPU fails its calls and comes back."""
+"""Captures are invalidated as CUDA does; a kernel waits for the host; a lost GPU fails its calls, and returns."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_slow_pcie(sim: Any) -> None:
 COPY = """
 import ctypes
 from cuda.bindings import driver as cuda
-from driver import checked, open_device
+from cuda_calls import checked, open_device
 open_device()
 size = 1 << 30
 host, device = checked(cuda.cuMemHostAlloc(size, 0)), checked(cuda.cuMemAlloc(size))

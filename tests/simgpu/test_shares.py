@@ -1,4 +1,4 @@
-"""W2's rate is the model's: alone, as two and as four processes, and on a machine that is busy with other things."""
+"""W2's rate is the model's: alone, as two and four processes, and on a machine busy with other things."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def two_hogs() -> Iterator[None]:
         hog.wait()
 
 
-def check_rate(sim: Any, processes: int, seconds: float, rate_tolerance: float, share_tolerance: float) -> None:
+def check_rate(
+    sim: Any, processes: int, seconds: float, rate_tolerance: float, share_tolerance: float
+) -> None:
     """Runs so many W2 on card 0 and compares completions and busy time with the model's arithmetic."""
     running = [sim.workload("w2", CUDA_VISIBLE_DEVICES="0") for _ in range(processes)]
     sim.wait_for_launches(processes, 500)

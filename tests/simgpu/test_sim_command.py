@@ -137,12 +137,13 @@ def test_cards_cannot_change_under_a_running_program(sim: Any) -> None:
     uuid = sim.card().uuid
     sim.end(child)
     changed = SimulatedNode(sim.directory, "t4:2")
-    assert [card.uuid for card in changed.status().cards][0] == uuid
+    assert changed.status().cards[0].uuid == uuid
     changed.close()
 
 
 def test_environment_for_programs(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["sim", "--dir", str(tmp_path), "--cards", "t4:1", "env"])
-    shell = f'{result.output}\ntest -e "${{LD_LIBRARY_PATH%%:*}}/libcuda.so.1" && echo "$NVSHARE_SIM $NVSHARE_SIM_DIR"'
+    check = 'test -e "${LD_LIBRARY_PATH%%:*}/libcuda.so.1"\necho "$NVSHARE_SIM $NVSHARE_SIM_DIR"'
+    shell = f"{result.output}\n{check}"
     out = subprocess.run(["sh", "-ec", shell], check=True, capture_output=True, text=True).stdout
     assert out == f"t4:1 {tmp_path}\n"

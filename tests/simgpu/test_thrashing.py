@@ -1,4 +1,4 @@
-"""Two processes with 12 GiB of managed memory each on a 16 GiB card: together they pay for PCIe, in turn they do not."""
+"""Two processes with 12 GiB of managed memory each on 16 GiB: together they thrash, in turn they do not."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_alternating_kernels_thrash_and_turns_do_not(sim: Any) -> None:
     go(second)
     together = [milliseconds(first), milliseconds(second)]
     faulted = sim.card().faulted_bytes - total.faulted_bytes
-    # The model's arithmetic: what came over PCIe, one process after the other on the same link, bounds the time
-    # from below; the kernels themselves come on top.
+    # The model's arithmetic: what came over PCIe, one process after the other on the same link, bounds the
+    # time from below; the kernels themselves come on top.
     pcie_ms = faulted / card.pcie_bytes_per_s * 1e3
     assert faulted >= ROUNDS * evicted_at_start
     assert max(together) >= 0.98 * (pcie_ms + 2 * ROUNDS * kernel_ms(card) - kernel_ms(card))

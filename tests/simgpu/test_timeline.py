@@ -1,4 +1,4 @@
-"""The model's arithmetic, to the nanosecond (native/simgpu/tests/timeline.c), plain and under AddressSanitizer."""
+"""The model's arithmetic to the nanosecond: native/simgpu/tests/timeline.c, plain and sanitized."""
 
 from __future__ import annotations
 

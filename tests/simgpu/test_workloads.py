@@ -85,7 +85,13 @@ def test_w4_leaves_nothing(sim: Any) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["pytorch-add", "pytorch-add-small", "pytorch-add-idle-small", "pytorch-alloc-free-loop", "pytorch-quota-probe"],
+    [
+        "pytorch-add",
+        "pytorch-add-small",
+        "pytorch-add-idle-small",
+        "pytorch-alloc-free-loop",
+        "pytorch-quota-probe",
+    ],
 )
 def test_scripts_of_the_test_plan(sim: Any, name: str) -> None:
     script = TESTS / f"{name}.py"

@@ -45,9 +45,7 @@ class _Place:
     type=click.Path(path_type=Path),
     help="State directory (default: $NVSHARE_SIM_DIR).",
 )
-@click.option(
-    "--cards", help="Cards of a new state directory, such as t4:2,a800:8 (default: $NVSHARE_SIM)."
-)
+@click.option("--cards", help="Cards of a new state directory, such as t4:2,a800:8 (default: $NVSHARE_SIM).")
 @click.pass_context
 def command(context: click.Context, directory: Path | None, cards: str | None) -> None:
     """Simulated GPUs: their true state, faults on demand, reset.
@@ -80,7 +78,7 @@ def _card_line(card: CardStatus) -> str:
         marks += f" PCIe/{card.pcie_slowdown}"
     return (
         f"{card.index} {card.name} {card.uuid} {card.used_bytes // _MIB}/{card.total_bytes // _MIB} MiB, "
-        f"busy {100 * card.busy_ns / alive_ns:.1f} %, switching {100 * card.switch_ns / alive_ns:.1f} %{marks}"
+        f"busy {card.busy_ns / alive_ns:.1%}, switching {card.switch_ns / alive_ns:.1%}{marks}"
     )
 
 

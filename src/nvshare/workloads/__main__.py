@@ -11,7 +11,7 @@ from typing import Final
 from nvshare.workloads.gpu import GpuError, OutOfMemoryError, open_gpu
 from nvshare.workloads.run import LOOP_BYTES, WORKLOADS, Options
 
-_UNITS: Final = {
+_UNITS: Final[dict[str, int]] = {
     "": 1,
     **{f"{letter}i": 1 << shift for letter, shift in (("K", 10), ("M", 20), ("G", 30), ("T", 40))},
     **{letter: 1000**power for power, letter in enumerate("KMGT", start=1)},
@@ -25,7 +25,8 @@ def parse_size(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"'{text}' is not a size: a number above 0 with Ki, Mi, Gi, Ti, K, M, G, T or nothing"
         )
-    return int(match[1]) * _UNITS[match[2] or ""]
+    number, unit = match.group(1, 2)
+    return int(number) * _UNITS[unit or ""]
 
 
 def _positive(text: str) -> float:
@@ -51,13 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--iterations", type=_count, help="instead of the workload's own number")
     parser.add_argument("--size", type=_count, help="side of the matrices instead of the workload's own")
     parser.add_argument("--oversize", action="store_true", help="w4: one addition that exceeds the card")
-    parser.add_argument("--alloc", type=parse_size, default=LOOP_BYTES, help="w4: size of the allocation (512Mi)")
+    parser.add_argument(
+        "--alloc", type=parse_size, default=LOOP_BYTES, help="w4: size of the allocation (512Mi)"
+    )
     parser.add_argument("--duration", type=_positive, default=300.0, help="w5: seconds (300)")
     parser.add_argument("--interval", type=_positive, default=10.0, help="w5: seconds between lines (10)")
     parser.add_argument("--probe-alloc", type=parse_size, help="w5: try an extra allocation of this size")
-    parser.add_argument(
-        "--every", type=_positive, default=10.0, help="w5: seconds between such tries (10)"
-    )
+    parser.add_argument("--every", type=_positive, default=10.0, help="w5: seconds between such tries (10)")
     return parser
 
 

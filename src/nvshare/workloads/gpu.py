@@ -14,8 +14,8 @@ class GpuError(Exception):
 
 
 class Adder(Protocol):
-    """z = x + y over n x n float32 matrices, again and again, as `z = x + y` does in PyTorch: the new z is made
-    while the old one lives, so four matrices are alive."""
+    """z = x + y over n x n float32 matrices, again and again, as PyTorch does it: the new z is made while the
+    old one lives, so four matrices are alive."""
 
     def add(self) -> None:
         """Queue one addition."""

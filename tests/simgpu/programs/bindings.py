@@ -6,7 +6,7 @@ import ctypes
 import json
 
 from cuda.bindings import driver as cuda
-from driver import checked, code_of, elapsed_ms, kernel, launch, open_device
+from cuda_calls import checked, code_of, elapsed_ms, kernel, launch, open_device
 
 SIDE = 14000
 open_device()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from cuda.bindings import driver as cuda
-from driver import checked, kernel, launch, open_device
+from cuda_calls import checked, kernel, launch, open_device
 
 MIB = 1 << 20
 open_device()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from cuda.bindings import driver as cuda
-from driver import checked, code_of, kernel, launch, open_device
+from cuda_calls import checked, code_of, kernel, launch, open_device
 
 open_device()
 short, long = kernel("sim_us_250"), kernel("sim_us_50000")

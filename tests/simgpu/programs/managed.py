@@ -1,4 +1,4 @@
-"""Kernels over managed memory: N rounds of one kernel that reaches all of it. Prints events' total in milliseconds."""
+"""N rounds of one kernel that reaches 12 GiB of managed memory. Prints its events' total in milliseconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 
 from cuda.bindings import driver as cuda
-from driver import checked, elapsed_ms, kernel, launch, open_device
+from cuda_calls import checked, elapsed_ms, kernel, launch, open_device
 
 GIB = 1 << 30
 rounds = int(sys.argv[1])

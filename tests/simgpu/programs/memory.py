@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from cuda.bindings import driver as cuda
-from driver import checked, code_of, kernel, launch, open_device
+from cuda_calls import checked, code_of, kernel, launch, open_device
 
 MIB = 1 << 20
 DEVICE = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
@@ -18,7 +18,7 @@ HOST = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
 OPEN_IN_OTHER = """
 import ctypes, sys
 from cuda.bindings import driver as cuda
-from driver import checked, open_device
+from cuda_calls import checked, open_device
 open_device()
 handle = cuda.CUipcMemHandle()
 ctypes.memmove(handle.getPtr(), bytes.fromhex(sys.argv[1]), 64)
@@ -96,7 +96,11 @@ pitched, pitch = checked(cuda.cuMemAllocPitch(100, 3, 4))
 report["pitch"] = pitch
 copy = cuda.CUDA_MEMCPY2D()
 source = ctypes.create_string_buffer(b"a" * 100 + b"b" * 100 + b"c" * 100, 300)
-copy.srcMemoryType, copy.srcHost, copy.srcPitch = cuda.CUmemorytype.CU_MEMORYTYPE_HOST, ctypes.addressof(source), 100
+copy.srcMemoryType, copy.srcHost, copy.srcPitch = (
+    cuda.CUmemorytype.CU_MEMORYTYPE_HOST,
+    ctypes.addressof(source),
+    100,
+)
 copy.dstMemoryType, copy.dstDevice, copy.dstPitch = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE, pitched, pitch
 copy.WidthInBytes, copy.Height = 100, 3
 checked(cuda.cuMemcpy2D(copy))

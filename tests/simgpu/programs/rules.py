@@ -1,4 +1,4 @@
-"""Capture rules, a kernel that waits for the host, streams side by side: prints what CUDA answered as JSON."""
+"""Capture rules, a kernel that waits for the host, streams side by side: prints CUDA's answers as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from cuda.bindings import driver as cuda
-from driver import checked, code_of, elapsed_ms, kernel, launch, open_device
+from cuda_calls import checked, code_of, elapsed_ms, kernel, launch, open_device
 
 MODE = cuda.CUstreamCaptureMode
 context = open_device()

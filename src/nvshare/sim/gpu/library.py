@@ -23,7 +23,7 @@ class LibraryMissingError(SimulatorError):
 
 
 def library_directory() -> Path:
-    """Where libcuda.so.1 and libnvidia-ml.so.1 are: $NVSHARE_SIM_LIB, the package, or the repository's build."""
+    """Where the simulated libraries are: $NVSHARE_SIM_LIB, the package, or the repository's build."""
     wanted = os.environ.get("NVSHARE_SIM_LIB")
     places = (
         [Path(wanted)]
@@ -38,7 +38,8 @@ def library_directory() -> Path:
             return place
     tried = ", ".join(str(place) for place in places)
     raise LibraryMissingError(
-        f"no {NVML_NAME} in {tried}: build it with `make -C native/simgpu`, or set NVSHARE_SIM_LIB to its directory"
+        f"no {NVML_NAME} in {tried}: build it with `make -C native/simgpu`, "
+        "or set NVSHARE_SIM_LIB to its directory"
     )
 
 
