@@ -1,4 +1,4 @@
-"""Captures are invalidated as CUDA does; a kernel waits for the host; a lost GPU fails its calls, and returns."""
+"""Captures are invalidated as by CUDA; a kernel waits for the host; a lost GPU fails calls and returns."""
 
 from __future__ import annotations
 

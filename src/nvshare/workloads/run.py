@@ -1,4 +1,4 @@
-"""The five workloads. Each prints what the verification reads: PASS and `--- x seconds ---`, W5 its probes."""
+"""The five workloads. Each prints what verification reads: PASS and `--- x seconds ---`, W5 its probes."""
 
 from __future__ import annotations
 
