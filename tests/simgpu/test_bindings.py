@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +50,26 @@ def test_plain_c_program(sim: Any) -> None:
     card = sim.card()
     assert card.processes == ()
     assert card.used_bytes == 0
+
+
+def test_get_proc_address(sim: Any) -> None:
+    report = sim.script("lookup.py")
+    assert report["wrong"] == []
+    assert report["too_old"] == [2, None]
+    assert report["unknown"] == [1, None]
+    assert report["old_unknown"] == 500
+    assert report["streams"] == 3
+
+
+def test_a_forked_child_cannot_use_the_parents_driver(sim: Any) -> None:
+    code = (
+        "import os\nfrom cuda_calls import *\nopen_device()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    print(code_of(cuda.cuMemAlloc(64)), code_of(cuda.cuInit(0)), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(pid, 0)\nprint(code_of(cuda.cuMemAlloc(64)))"
+    )
+    programs = str(Path(__file__).parent / "programs")
+    lines = sim.run(sys.executable, "-c", code, PYTHONPATH=programs).splitlines()
+    assert lines == ["CUDA_ERROR_NOT_INITIALIZED CUDA_ERROR_NOT_INITIALIZED", "CUDA_SUCCESS"]

@@ -55,7 +55,7 @@ def test_alternating_kernels_thrash_and_turns_do_not(sim: Any) -> None:
     # time from below; the kernels themselves come on top.
     pcie_ms = faulted / card.pcie_bytes_per_s * 1e3
     assert faulted >= ROUNDS * evicted_at_start
-    assert max(together) >= 0.98 * (pcie_ms + 2 * ROUNDS * kernel_ms(card) - kernel_ms(card))
+    assert max(together) >= 0.9 * (pcie_ms + 2 * ROUNDS * kernel_ms(card) - kernel_ms(card))
     assert max(together) >= 5 * alone_ms
     assert sum(together) / 2 >= 5 * ROUNDS * kernel_ms(card)
 

@@ -78,7 +78,6 @@ static const char ptx[] =
     ".visible .entry sim_us_50() { ret; }\n"
     ".visible .entry sim_us_250() { ret; }\n"
     ".visible .entry sim_us_2000() { ret; }\n"
-    ".visible .entry sim_us_50000() { ret; }\n"
     ".visible .entry sim_spin_until_flag(.param .u64 flag) { ret; }\n";
 
 static inline void open_device(int ordinal)

@@ -6,14 +6,6 @@
 #define SIDE 14000ULL
 #define COUNT (SIDE * SIDE)
 
-static float measured_ms(CUevent start, CUevent end)
-{
-    float milliseconds;
-    CHECK(cuEventSynchronize(end));
-    CHECK(cuEventElapsedTime(&milliseconds, start, end));
-    return milliseconds;
-}
-
 static void copy_there_and_back(void)
 {
     unsigned char sent[65536], back[65536];
@@ -30,10 +22,29 @@ static void copy_there_and_back(void)
     CHECK(cuMemFree_v2(device));
 }
 
-/* A kernel in front keeps the card busy while the rest is queued: then the host's own pace is not measured. */
-static void keep_busy(CUstream stream)
+/* A kernel in front waits for the host until all is queued: then the host's own pace is not measured. */
+static unsigned int *gate;
+
+static void shut_gate(CUstream stream)
 {
-    launch(load_kernel("sim_us_50000"), stream);
+    CUfunction spin = load_kernel("sim_spin_until_flag");
+    void *params[] = {&gate};
+    __atomic_store_n(gate, 0, __ATOMIC_SEQ_CST);
+    CHECK(cuLaunchKernel(spin, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+}
+
+static void open_gate(void)
+{
+    __atomic_store_n(gate, 1, __ATOMIC_SEQ_CST);
+}
+
+static float measured_ms(CUevent start, CUevent end)
+{
+    float milliseconds;
+    open_gate();
+    CHECK(cuEventSynchronize(end));
+    CHECK(cuEventElapsedTime(&milliseconds, start, end));
+    return milliseconds;
 }
 
 static void add_matrices(CUstream stream, CUevent start, CUevent end)
@@ -44,7 +55,7 @@ static void add_matrices(CUstream stream, CUevent start, CUevent end)
     for (int i = 0; i < 3; i++)
         CHECK(cuMemAlloc_v2(&matrix[i], COUNT * 4));
     void *params[] = {&matrix[0], &matrix[1], &matrix[2], &count};
-    keep_busy(stream);
+    shut_gate(stream);
     CHECK(cuEventRecord(start, stream));
     CHECK(cuLaunchKernel(add, (unsigned int)((COUNT + 255) / 256), 1, 1, 256, 1, 1, 0, stream, params, NULL));
     CHECK(cuEventRecord(end, stream));
@@ -64,7 +75,7 @@ static void launch_graph(CUstream stream, CUevent start, CUevent end)
     CHECK(cuStreamEndCapture(stream, &graph));
     CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     CHECK(cuGraphDestroy(graph));
-    keep_busy(stream);
+    shut_gate(stream);
     CHECK(cuEventRecord(start, stream));
     CHECK(cuGraphLaunch(exec, stream));
     CHECK(cuEventRecord(end, stream));
@@ -80,9 +91,11 @@ int main(void)
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CHECK(cuEventCreate(&start, 0));
     CHECK(cuEventCreate(&end, 0));
+    CHECK(cuMemAllocHost_v2((void **)&gate, sizeof(*gate)));
     copy_there_and_back();
     add_matrices(stream, start, end);
     launch_graph(stream, start, end);
+    CHECK(cuMemFreeHost(gate));
     CHECK(cuEventDestroy_v2(start));
     CHECK(cuEventDestroy_v2(end));
     CHECK(cuStreamDestroy_v2(stream));

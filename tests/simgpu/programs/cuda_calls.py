@@ -14,7 +14,6 @@ PTX = b"""
 .visible .entry add(.param .u64 x, .param .u64 y, .param .u64 z, .param .u64 n) { ret; }
 .visible .entry sim_us_250() { ret; }
 .visible .entry sim_us_1000() { ret; }
-.visible .entry sim_us_50000() { ret; }
 .visible .entry touch(.param .u64 memory) { ret; }
 .visible .entry sim_spin_until_flag(.param .u64 flag) { ret; }
 """
@@ -64,6 +63,19 @@ def launch(function: Any, stream: Any = 0, *pointers: int, threads: int = 32) ->
         function, blocks, 1, 1, width, 1, 1, 0, stream, arguments if pointers else 0, 0
     )
     return answer
+
+
+class Gate:
+    """A kernel that waits for the host: what is queued behind it runs at the card's pace, not the host's."""
+
+    def __init__(self, stream: Any) -> None:
+        memory = checked(cuda.cuMemHostAlloc(64, 2))
+        self._flag = ctypes.c_uint32.from_address(int(memory))
+        self._flag.value = 0
+        checked(launch(kernel("sim_spin_until_flag"), stream, int(memory)))
+
+    def open(self) -> None:
+        self._flag.value = 1
 
 
 def elapsed_ms(start: Any, end: Any) -> float:

@@ -8,11 +8,11 @@ from cuda.bindings import driver as cuda
 from cuda_calls import checked, code_of, kernel, launch, open_device
 
 open_device()
-short, long = kernel("sim_us_250"), kernel("sim_us_50000")
+short, long_one = kernel("sim_us_250"), kernel("sim_us_1000")
 checked(launch(short))
 checked(cuda.cuCtxSynchronize())
-for _ in range(200):
-    checked(launch(long))
+for _ in range(900):
+    checked(launch(long_one))
 print("working", flush=True)
 print("synchronize", code_of(cuda.cuCtxSynchronize()), flush=True)
 sys.stdin.readline()
