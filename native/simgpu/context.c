@@ -79,8 +79,9 @@ static CUresult make_context(struct device *device, unsigned int flags, bool is_
 static void end_context(struct context *ctx)
 {
     struct device *device = ctx->device;
-    if (context_check(ctx) == CUDA_SUCCESS)
-        wait_device(ctx);
+    /* After this nothing touches the memory that is given back below: what a dead context had pending is dropped. */
+    if (wait_device(ctx) != CUDA_SUCCESS)
+        effects_drop(device);
     captures_of_context_end(ctx);
     modules_end(ctx);
     pthread_mutex_lock(&drv.lock);

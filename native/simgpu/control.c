@@ -1,8 +1,10 @@
 /* What `nvshare sim` calls: the state as the driver knows it, faults, reset. Exported beside NVML. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "control.h"
 
@@ -34,9 +36,22 @@ EXPORT long nvshare_sim_status(void *node, char *out, size_t size)
     return (long)length;
 }
 
+/* Memory that was shared by handle outlives an owner that was killed, as a file. */
+static void remove_shared_memory(const struct node *node)
+{
+    DIR *dir = opendir(node->dir);
+    if (!dir)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (strncmp(entry->d_name, "ipc-", 4) == 0)
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    closedir(dir);
+}
+
 EXPORT void nvshare_sim_reset(void *node)
 {
     node_reset(node, false);
+    remove_shared_memory(node);
 }
 
 EXPORT int nvshare_sim_fault(void *node, const char *kind, const char *target, const char *value, char *error,

@@ -314,6 +314,7 @@ CUresult kernel_op(struct context *ctx, struct function *function, const unsigne
 uint64_t device_copy_ns(const struct context *ctx, uint64_t bytes);
 uint64_t device_fill_ns(const struct context *ctx, uint64_t bytes);
 /* module.c */
+CUresult check_function(const struct function *function);
 struct function *new_function(struct module *module, const char *name, size_t length);
 void modules_end(struct context *ctx);
 /* ptx.c */

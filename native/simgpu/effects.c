@@ -179,26 +179,37 @@ static void finish_on_card(struct device *device, const struct job *job)
     txn_publish(&txn);
 }
 
-/* True when the job was done; false when its value has not come yet. */
+/* Removes the first effect of a channel. With the lock held. */
+static struct effect *take_first(struct device *device, int channel)
+{
+    struct effect *effect = device->first_effect[channel];
+    device->first_effect[channel] = effect->next;
+    if (!effect->next) {
+        device->last_effect[channel] = NULL;
+        __atomic_and_fetch(&device->effect_channels, ~(1u << channel), __ATOMIC_RELEASE);
+    }
+    return effect;
+}
+
+/* True when the job was done or is gone; false when its value has not come yet. */
 static bool do_hosts_job(struct device *device, const struct job *job)
 {
-    struct effect *effect = job->effect;
-    if ((effect->kind == EFFECT_WAIT || effect->kind == EFFECT_SPIN) && !value_arrived(effect))
-        return false;
+    int channel = job->target.channel;
+    pthread_mutex_lock(&device->effects_lock);
+    struct effect *effect = device->first_effect[channel];
+    bool is_there = effect && effect == job->effect && effect->seq == job->target.seq;
+    bool polls = is_there && (effect->kind == EFFECT_WAIT || effect->kind == EFFECT_SPIN);
+    bool arrived = !polls || value_arrived(effect);
+    if (is_there && arrived)
+        take_first(device, channel);
+    pthread_mutex_unlock(&device->effects_lock);
+    if (!is_there || !arrived)
+        return !is_there;
     if (effect->kind == EFFECT_HOST)
         effect->fn(effect->data);
     else if (effect->kind == EFFECT_CALLBACK)
         effect->callback(effect->stream, CUDA_SUCCESS, effect->data);
-    pthread_mutex_lock(&device->effects_lock);
-    if (device->first_effect[job->target.channel] == effect) {
-        device->first_effect[job->target.channel] = effect->next;
-        if (!effect->next) {
-            device->last_effect[job->target.channel] = NULL;
-            __atomic_and_fetch(&device->effect_channels, ~(1u << job->target.channel), __ATOMIC_RELEASE);
-        }
-        free_effect(effect);
-    }
-    pthread_mutex_unlock(&device->effects_lock);
+    free_effect(effect);
     finish_on_card(device, job);
     return true;
 }
@@ -223,7 +234,7 @@ static int do_jobs(struct device *device, const struct job *jobs, int count, con
     return done;
 }
 
-/* Looks at the card: which jobs are due, and when to look again. */
+/* Looks at the card: which jobs are due, and when to look again; NEVER when the card has forgotten this process. */
 static uint64_t look(struct device *device, const struct job *jobs, const struct target *targets, int count,
                      uint64_t *completed, bool *at_head)
 {
@@ -232,6 +243,10 @@ static uint64_t look(struct device *device, const struct job *jobs, const struct
     bool due = false;
     card_begin(&txn, drv.node, device->card);
     const struct proc *proc = txn_proc(&txn, slot);
+    if (proc->token != drv.node->token) {
+        txn_publish(&txn);
+        return NEVER;
+    }
     for (int i = 0; i < count; i++) {
         const struct channel *queue = &proc->channels[jobs[i].target.channel];
         completed[i] = queue->completed;
@@ -264,6 +279,10 @@ static void *help(void *argument)
         int count = collect(device, jobs, targets);
         pthread_mutex_unlock(&device->effects_lock);
         uint64_t until = look(device, jobs, targets, count, completed, at_head);
+        if (until == NEVER) {
+            effects_drop(device); /* a lost card, a restarted driver: nobody will complete these ops */
+            continue;
+        }
         if (do_jobs(device, jobs, count, completed, at_head, &polling) > 0) {
             poll_ns = POLL_FIRST_NS;
             continue;

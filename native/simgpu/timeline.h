@@ -26,6 +26,8 @@ bool queue_has_room(const struct proc *proc, bool launch);
 uint64_t queue_append(struct txn *txn, int slot, int channel, const struct op *op);
 /* Ends the head of a channel, an OP_SPIN or OP_HOST, now. */
 void queue_finish_head(struct txn *txn, int slot, int channel, uint64_t seq);
+/* Completes the head of a channel, whatever it is. */
+void queue_pop(struct txn *txn, int slot, int channel);
 const struct op *queue_head(const struct txn *txn, int slot, int channel);
 
 struct target {
@@ -54,6 +56,11 @@ uint64_t rows_leave(struct txn *txn, int slot, const struct op *op);
 /* Makes room for unmanaged bytes by evicting managed ones; false when even that does not suffice. */
 bool memory_make_room(struct txn *txn, uint64_t bytes);
 uint64_t memory_free_bytes(const struct txn *txn);
+
+static inline struct op *ops_of(const struct txn *txn, int slot)
+{
+    return txn->area->procs[slot].ops;
+}
 
 static inline const struct card_spec *txn_spec(const struct txn *txn)
 {

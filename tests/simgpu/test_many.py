@@ -39,6 +39,8 @@ def check(
         for row in last.processes:
             share = (row.busy_ns - old[row.pid]) / (last.now_ns - first.now_ns)
             assert share == pytest.approx(part, rel=0.03)
+            # A launch blocks when 1024 are queued.
+            assert 800 <= row.launches - row.completed_launches <= 1024
 
 
 def test_ten_processes_on_six_cards(make_sim: Any) -> None:

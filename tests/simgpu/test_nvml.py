@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -114,7 +115,9 @@ def test_pids_are_the_hosts_from_inside_a_namespace(sim: Any) -> None:
     """A process in a pid namespace is known by the host's number, to readers outside and inside."""
     unshare = shutil.which("unshare")
     assert unshare is not None
-    namespace = (unshare, "--pid", "--fork", "--mount-proc", "--kill-child")
+    namespace: tuple[str, ...] = (unshare, "--pid", "--fork", "--mount-proc", "--kill-child")
+    if os.geteuid() != 0:
+        namespace += ("--user", "--map-root-user")
     child = holding(sim, *namespace)
     (row,) = sim.card().processes
     # unshare's own child: the process that holds the memory.
