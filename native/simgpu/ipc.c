@@ -41,7 +41,7 @@ static bool copy_pages(int fd, const char *base, size_t size)
 
 static CUresult move_to_file(struct alloc *alloc, const struct memory_handle *handle)
 {
-    char path[400];
+    char path[600];
     path_of(handle, path, sizeof(path));
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -77,7 +77,7 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle from, uns
 {
     ENTER_CONTEXT(ctx);
     struct memory_handle handle;
-    char path[400];
+    char path[600];
     memcpy(&handle, &from, sizeof(handle));
     if (!out || flags > 1 || handle.magic != STATE_MAGIC || handle.token == drv.node->token)
         return CUDA_ERROR_INVALID_HANDLE; /* a process cannot open its own */
@@ -117,7 +117,7 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 /* The owner frees what others may still have mapped: they keep the pages, the name goes. */
 void ipc_forget(const struct alloc *alloc)
 {
-    char path[400];
+    char path[600];
     struct memory_handle handle = {.token = drv.node->token, .id = alloc->id};
     path_of(&handle, path, sizeof(path));
     unlink(path);

@@ -16,6 +16,7 @@
 
 #define FIRST_PID_NAMESPACE 0xEFFFFFFCULL
 #define DEFAULT_SPEC "t4:1"
+#define MAX_DIR 480 /* leaves room for the names inside it */
 
 static uint64_t own_pid_namespace(void)
 {
@@ -40,7 +41,7 @@ static uint64_t own_start_ticks(void)
 
 static int make_dirs(const char *path)
 {
-    char part[256];
+    char part[512];
     snprintf(part, sizeof(part), "%s", path);
     for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = 0;
@@ -51,20 +52,21 @@ static int make_dirs(const char *path)
     return mkdir(part, 0700) == 0 || errno == EEXIST ? 0 : -1;
 }
 
-static void choose_dir(char *dir, size_t size)
+static int choose_dir(const char *wanted, char *dir, size_t size)
 {
     const char *own = getenv("NVSHARE_SIM_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
+    if (wanted && *wanted)
+        return snprintf(dir, size, "%s", wanted);
     if (own && *own)
-        snprintf(dir, size, "%s", own);
-    else if (runtime && *runtime)
-        snprintf(dir, size, "%s/nvshare-sim", runtime);
-    else
-        snprintf(dir, size, "/tmp/nvshare-sim-%u", (unsigned)geteuid());
+        return snprintf(dir, size, "%s", own);
+    if (runtime && *runtime)
+        return snprintf(dir, size, "%s/nvshare-sim", runtime);
+    return snprintf(dir, size, "/tmp/nvshare-sim-%u", (unsigned)geteuid());
 }
 
 static int open_in(const char *dir, const char *name, int flags)
 {
-    char path[320];
+    char path[600];
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     return open(path, flags | O_CLOEXEC, 0666);
 }
@@ -158,7 +160,7 @@ static bool create_state(struct node *node, const char *spec, const struct card_
         init_card(&node->cards[i]);
     }
     area->complete = 1;
-    char from[320], to[320];
+    char from[600], to[600];
     snprintf(from, sizeof(from), "%s/state.new", node->dir);
     snprintf(to, sizeof(to), "%s/state", node->dir);
     return rename(from, to) == 0;
@@ -222,13 +224,11 @@ struct node *node_open(const char *dir, const char *spec, char *error, size_t er
         spec = getenv("NVSHARE_SIM");
     if (spec && !*spec)
         spec = NULL;
-    if (dir && *dir)
-        snprintf(node->dir, sizeof(node->dir), "%s", dir);
-    else
-        choose_dir(node->dir, sizeof(node->dir));
     int lock = -1;
     bool ok = false;
-    if (make_dirs(node->dir) != 0 || (node->slots_fd = open_in(node->dir, "slots", O_RDWR | O_CREAT)) < 0 ||
+    if (choose_dir(dir, node->dir, sizeof(node->dir)) > MAX_DIR)
+        snprintf(error, error_size, "the state directory's name is longer than %d characters: %.80s...", MAX_DIR, node->dir);
+    else if (make_dirs(node->dir) != 0 || (node->slots_fd = open_in(node->dir, "slots", O_RDWR | O_CREAT)) < 0 ||
         (lock = open_in(node->dir, "lock", O_RDWR | O_CREAT)) < 0)
         snprintf(error, error_size, "cannot use the state directory %s: %s", node->dir, strerror(errno));
     else if (flock(lock, LOCK_EX) == 0)

@@ -14,7 +14,7 @@ struct node {
     int slots_fd;
     int own_slot; /* -1: this process has none */
     uint64_t token, pid_namespace;
-    char dir[256];
+    char dir[512];
 };
 
 struct txn {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,20 @@ def test_a_hundred_kills(sim: Any) -> None:
 @pytest.mark.verify
 def test_a_thousand_kills(sim: Any) -> None:
     kill_at_random(sim, 1000, seed=2)
+
+
+def crash(sim: Any, directory: Path, kills: int) -> None:
+    """Children that do nothing but transactions die in the middle of one: native/simgpu/tests/crash.c."""
+    assert sim.run(sim.program("crash"), str(directory), str(kills)).startswith("PASS after ")
+
+
+def test_the_state_is_whole_after_each_of_300_kills(sim: Any, tmp_path: Path) -> None:
+    crash(sim, tmp_path / "own", 300)
+
+
+@pytest.mark.verify
+def test_the_state_is_whole_after_each_of_5000_kills(sim: Any, tmp_path: Path) -> None:
+    crash(sim, tmp_path / "own", 5000)
 
 
 def test_survivors_go_on_and_get_the_memory(sim: Any) -> None:

@@ -141,6 +141,12 @@ def test_cards_cannot_change_under_a_running_program(sim: Any) -> None:
     changed.close()
 
 
+def test_a_directory_name_that_is_too_long(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["d" * 100] * 5)
+    with pytest.raises(SimulatorError, match="longer than 480 characters"):
+        SimulatedNode(deep, "t4:1")
+
+
 def test_environment_for_programs(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["sim", "--dir", str(tmp_path), "--cards", "t4:1", "env"])
     check = 'test -e "${LD_LIBRARY_PATH%%:*}/libcuda.so.1"\necho "$NVSHARE_SIM $NVSHARE_SIM_DIR"'
