@@ -330,9 +330,14 @@ EXPORT CUresult cuStreamGetCaptureInfo_v2(CUstream handle, int *status, uint64_t
 EXPORT CUresult cuStreamGetCaptureInfo_v3(CUstream handle, int *status, uint64_t *id, CUgraph *graph,
                                           const CUgraphNode **needs, const void **edges, size_t *count)
 {
+    static const uint64_t plain_edges[1024]; /* what a plain edge is annotated with: zeros */
+    size_t found = 0;
+    TRY(cuStreamGetCaptureInfo_v2(handle, status, id, graph, needs, &found));
+    if (count)
+        *count = found;
     if (edges)
-        *edges = NULL;
-    return cuStreamGetCaptureInfo_v2(handle, status, id, graph, needs, count);
+        *edges = plain_edges;
+    return found <= sizeof(plain_edges) / sizeof(plain_edges[0]) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 EXPORT CUresult cuThreadExchangeStreamCaptureMode(int *mode)

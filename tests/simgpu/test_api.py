@@ -41,3 +41,48 @@ def test_answers(sim: Any) -> None:
     bandwidth_ms = (64 << 20) / card.bandwidth_bytes_per_s * 1e3
     assert report["two_touch_ms"] == pytest.approx(2 * (bandwidth_ms + launch_ms), rel=0.001)
     assert report["text"] == "out of memory"
+
+
+def test_more_answers(make_sim: Any) -> None:
+    sim = make_sim("t4:2")
+    report = sim.script("api_more.py")
+    card = sim.card()
+    mib = 1 << 20
+    streamed_ms = 20 * (1 << 30) / card.pcie_bytes_per_s * 1e3
+    assert report.pop("streamed_ms") == pytest.approx(streamed_ms, rel=0.02)
+    assert report == {
+        "capability": [7, 5],
+        "pci": ["0000:02:00.0", 1],
+        "peers": [1, 0],
+        "stream": [1, -2],
+        "stream_context": True,
+        "too_cooperative": "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+        "reached_by_buffer": 10 * mib,
+        "preferred": -1,
+        "bad_advice": "CUDA_ERROR_INVALID_VALUE",
+        "moved_to_second": 10 * mib,
+        "peer_twice": "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+        "capturing": True,
+        "captured_nodes": 1,
+        "relaxed_alloc": "CUDA_SUCCESS",
+        "end_again": "CUDA_ERROR_ILLEGAL_STATE",
+        "cycle": "CUDA_ERROR_INVALID_VALUE",
+        "edges": 1,
+        "type": "CU_GRAPH_NODE_TYPE_HOST",
+        "host_node_called": 1,
+        "nodes_left": 1,
+        "pool_used": 5 * mib,
+        "pool_high": 5 * mib,
+        "pool_gone": 0,
+        "array_copy": "456789ab",
+        "array_end": "CUDA_ERROR_INVALID_VALUE",
+        "array_width": 16,
+        "unified_copy": "ABABABAB",
+        "device_pointer": True,
+        "waits": "CUDA_ERROR_NOT_READY",
+        "written": True,
+        "functions": 5,
+        "no_file": "CUDA_ERROR_FILE_NOT_FOUND",
+        "kernel_name": "sim_us_250",
+        "resident_full": card.total_bytes,
+    }

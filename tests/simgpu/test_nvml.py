@@ -140,3 +140,25 @@ def test_visible_devices(make_sim: Any) -> None:
     assert sim.script("bindings.py", CUDA_VISIBLE_DEVICES=uuids[3][:12])["name"].startswith("NVIDIA A800")
     assert sim.card(3).busy_ns > 0
     assert sim.card(0).busy_ns == sim.card(2).busy_ns == 0
+
+
+def test_sessions_and_newer_layouts(sim: Any) -> None:
+    child = sim.workload("w2")
+    sim.wait_for_launches(1, 1000)
+    report = sim.script("read_nvml_more.py")
+    (row,) = sim.card().processes
+    assert report["details"] == {str(child.pid): row.used_bytes}
+    assert list(report["samples"]) == [str(child.pid)]
+    assert 1 <= report["samples"][str(child.pid)] <= 100
+    assert report["name"].startswith("python")
+    assert report["no_such_process"] == report["no_such_uuid"] == "NVMLError_NotFound"
+    assert report["no_such_index"] == "NVMLError_InvalidArgument"
+    assert report["mig"] == "NVMLError_NotSupported"
+    assert report["capability"] == [7, 5]
+    assert report["link"] == [3, 16]
+    assert report["max_clock"] == 1590
+    assert report["ecc_mode"] == [1, 1]
+    assert report["slowdown"] == 93
+    assert report["mps"] == []
+    assert report["performance"] == 0
+    assert report["after_shutdown"] == "NVMLError_Uninitialized"
