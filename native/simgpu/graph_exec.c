@@ -187,6 +187,15 @@ static CUresult launch_nodes(struct graph_exec *exec, struct stream *stream)
     return flush(stream, &pending);
 }
 
+/* Launched into a capture, a graph becomes a node of the one that is captured. */
+static CUresult capture_graph(struct graph_exec *exec, struct stream *stream)
+{
+    struct node_of_graph *node;
+    TRY(capture_op(stream, CU_NODE_GRAPH, &(struct op){.kind = OP_MARK}, NULL, &node));
+    node->child = clone_graph(exec->graph);
+    return node->child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
 {
     ENTER();
@@ -194,7 +203,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
     TRY(check_exec(exec));
     TRY(stream_of(handle, &stream));
     if (stream->capture)
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return capture_graph(exec, stream);
     TRY(capture_legacy_use(stream));
     return launch_nodes(exec, stream);
 }

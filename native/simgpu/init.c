@@ -18,24 +18,13 @@ static void forget_in_child(void)
         atomic_store(&drv.state, FORKED);
 }
 
-static void wait_while_hung(const char *name)
-{
-    struct node_faults *faults = &drv.node->area->faults;
-    for (;;) {
-        uint32_t seen = __atomic_load_n(&faults->wake, __ATOMIC_SEQ_CST);
-        if (!__atomic_load_n(&faults->hang, __ATOMIC_SEQ_CST) || strcmp(faults->hang_call, name) != 0)
-            return;
-        futex_sleep(&faults->wake, seen, clock_ns() + 1000000000ULL);
-    }
-}
-
 CUresult api_enter(const char *name)
 {
     int state = atomic_load_explicit(&drv.state, memory_order_acquire);
     if (state != READY)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (__builtin_expect(__atomic_load_n(&drv.node->area->faults.hang, __ATOMIC_RELAXED), 0))
-        wait_while_hung(name);
+        wait_while_hung(drv.node, name);
     return CUDA_SUCCESS;
 }
 

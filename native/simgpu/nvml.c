@@ -59,17 +59,6 @@ EXPORT nvmlReturn nvmlShutdown(void)
     return result;
 }
 
-static void wait_while_hung(const char *name)
-{
-    struct node_faults *faults = &nvml.node->area->faults;
-    for (;;) {
-        uint32_t seen = __atomic_load_n(&faults->wake, __ATOMIC_SEQ_CST);
-        if (!__atomic_load_n(&faults->hang, __ATOMIC_SEQ_CST) || strcmp(faults->hang_call, name) != 0)
-            return;
-        futex_sleep(&faults->wake, seen, clock_ns() + 1000000000ULL);
-    }
-}
-
 nvmlReturn nvml_enter(const char *name)
 {
     pthread_mutex_lock(&nvml.lock);
@@ -80,7 +69,7 @@ nvmlReturn nvml_enter(const char *name)
         return NVML_ERROR_UNINITIALIZED;
     const struct node_faults *faults = &nvml.node->area->faults;
     if (__atomic_load_n(&faults->hang, __ATOMIC_RELAXED))
-        wait_while_hung(name);
+        wait_while_hung(nvml.node, name);
     if (__atomic_load_n(&faults->nvml_down, __ATOMIC_ACQUIRE) ||
         __atomic_load_n(&faults->driver_epoch, __ATOMIC_ACQUIRE) != epoch)
         return NVML_ERROR_DRIVER_NOT_LOADED;

@@ -44,6 +44,24 @@ void card_sleep(struct card_area *area, uint32_t seen, uint64_t until_ns)
     __atomic_fetch_sub(&area->waiters, 1, __ATOMIC_SEQ_CST);
 }
 
+/* A fault names a function as programs do; what is called may be a version of it. */
+static bool is_version_of(const char *name, const char *wanted)
+{
+    size_t length = strlen(wanted);
+    return strncmp(name, wanted, length) == 0 && (name[length] == 0 || strncmp(name + length, "_v", 2) == 0);
+}
+
+void wait_while_hung(struct node *node, const char *name)
+{
+    struct node_faults *faults = &node->area->faults;
+    for (;;) {
+        uint32_t seen = __atomic_load_n(&faults->wake, __ATOMIC_SEQ_CST);
+        if (!__atomic_load_n(&faults->hang, __ATOMIC_SEQ_CST) || !is_version_of(name, faults->hang_call))
+            return;
+        futex_sleep(&faults->wake, seen, clock_ns() + 1000000000ULL);
+    }
+}
+
 static int newest(const struct stamps *stamps)
 {
     return stamps->version[1] > stamps->version[0];

@@ -55,6 +55,9 @@ bool slot_alive(struct node *node, int slot);
 /* The pid of a slot's process as the host numbers it; 0 when it is dead. */
 int slot_host_pid(struct node *node, int slot);
 
+/* Returns when no fault makes calls of this function hang. */
+void wait_while_hung(struct node *node, const char *name);
+
 void card_wake(struct card_area *area);
 /* Sleeps until `wake` differs from `seen` or the clock reaches `until_ns`. */
 void card_sleep(struct card_area *area, uint32_t seen, uint64_t until_ns);

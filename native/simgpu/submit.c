@@ -52,10 +52,14 @@ static void sleep_until(struct txn *txn, const struct target *target)
     struct card_area *area = txn->area;
     uint32_t seen = __atomic_load_n(&area->wake, __ATOMIC_SEQ_CST);
     int foreign = foreign_card(txn);
-    txn_publish_and_dream(txn);
-    uint64_t now = txn->head->now_ns;
-    uint64_t until = timeline_predict(txn, drv.node->own_slot, target, 1, HORIZON_NS);
-    txn_end(txn);
+    uint64_t now = txn->head->now_ns, until = now + HORIZON_NS;
+    if (timeline_at_least(txn, drv.node->own_slot, target, HORIZON_NS) == HORIZON_NS) {
+        txn_publish(txn); /* far enough away to do without looking into the future */
+    } else {
+        txn_publish_and_dream(txn);
+        until = timeline_predict(txn, drv.node->own_slot, target, 1, HORIZON_NS);
+        txn_end(txn);
+    }
     if (foreign >= 0) {
         look_at(foreign);
         look_at(txn->card);

@@ -376,6 +376,22 @@ uint64_t timeline_predict(struct txn *txn, int slot, const struct target *target
     }
 }
 
+uint64_t timeline_at_least(const struct txn *txn, int slot, const struct target *target, uint64_t limit_ns)
+{
+    const struct channel *queue = &txn_proc(txn, slot)->channels[target->channel];
+    const struct op *ops = ops_of(txn, slot);
+    uint64_t sum_ns = 0, seq = queue->completed + 1;
+    for (int id = queue->head; id != NO_OP && sum_ns < limit_ns && seq <= target->seq; seq++) {
+        bool at_work = id == queue->head && queue->started;
+        if (at_work)
+            sum_ns += (queue->page_units + queue->work_units) / UNITS_PER_NS;
+        else if (ops[id].kind == OP_KERNEL || ops[id].kind == OP_FIXED)
+            sum_ns += ops[id].work_ns;
+        id = id == queue->tail ? NO_OP : ops[id].next;
+    }
+    return min_u64(sum_ns, limit_ns);
+}
+
 void card_sweep(struct txn *txn)
 {
     bool buried = false;

@@ -39,6 +39,9 @@ struct target {
  * transaction must be a dream. */
 uint64_t timeline_predict(struct txn *txn, int slot, const struct target *targets, int count, uint64_t horizon_ns);
 
+/* A lower bound, cheap to find, on how long a target takes; at most limit_ns. */
+uint64_t timeline_at_least(const struct txn *txn, int slot, const struct target *target, uint64_t limit_ns);
+
 uint64_t ring_busy_ns(const struct busy_ring *ring, uint64_t now_ns, uint64_t window_ns);
 
 /* paging.c: managed memory. */

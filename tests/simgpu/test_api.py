@@ -34,6 +34,7 @@ def test_answers(sim: Any) -> None:
     assert report["unregistered_twice"] == "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"
     assert report["nodes_roots_edges"] == [3, 2, 1]
     assert report["graph_copied"]
+    assert report["graph_in_graph"] == pytest.approx(2, rel=0.001)
     assert report["kernel_changed_ms"] == pytest.approx(0.75, abs=0.0001)
     assert report["update_refused"] == "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"
     assert report["callback"] == [0]

@@ -92,6 +92,27 @@ def test_a_call_that_hangs(sim: Any) -> None:
     assert '"count": 1' in out
 
 
+def test_a_cuda_call_that_hangs(sim: Any) -> None:
+    """Named as programs name it: cuMemAlloc is cuMemAlloc_v2."""
+    sim.node.fault("hang", "cuMemAlloc")
+    child = sim.workload("w4", "--iterations", "1")
+    sim.wait_for(lambda: len(sim.card().processes) == 1)
+    with pytest.raises(Exception, match="timed out"):
+        child.communicate(timeout=1)
+    assert sim.card().processes[0].device_bytes == 0
+    sim.node.fault("unhang")
+    out, errors = child.communicate(timeout=60)
+    assert "PASS" in out, errors
+
+
+def test_a_lost_card_tells_its_xid(sim: Any) -> None:
+    waiter = sim.start_script("wait_xid.py")
+    assert waiter.stdout.readline() == "waiting\n"
+    sim.node.fault("lost", "0")
+    out, errors = waiter.communicate(timeout=60)
+    assert out == "8 79\n", errors
+
+
 def test_a_driver_restart_ends_contexts(sim: Any) -> None:
     uuid = sim.card().uuid
     child = sim.start_script("lost.py")

@@ -147,6 +147,14 @@ def test_a_directory_name_that_is_too_long(tmp_path: Path) -> None:
         SimulatedNode(deep, "t4:1")
 
 
+def test_a_missing_library(tmp_path: Path) -> None:
+    runner = CliRunner(env={"NVSHARE_SIM_LIB": str(tmp_path)})
+    result = runner.invoke(main, ["sim", "--dir", str(tmp_path / "node"), "status"])
+    assert result.exit_code == 2
+    assert str(tmp_path) in result.output
+    assert "make -C native/simgpu" in result.output
+
+
 def test_environment_for_programs(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["sim", "--dir", str(tmp_path), "--cards", "t4:1", "env"])
     check = 'test -e "${LD_LIBRARY_PATH%%:*}/libcuda.so.1"\necho "$NVSHARE_SIM $NVSHARE_SIM_DIR"'

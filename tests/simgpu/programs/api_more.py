@@ -1,4 +1,4 @@
-"""More of the driver API, on two cards: launches, capture queries, graph nodes, advice, pools. Prints JSON."""
+"""More of the driver API, on two cards: launches, capture queries, graphs, advice, pools. Prints JSON."""
 
 from __future__ import annotations
 
