@@ -16,7 +16,7 @@ import pytest
 from nvshare.sim.gpu import CardStatus, ProcessStatus, SimulatedNode, library_directory
 
 PROGRAMS = Path(__file__).parent / "programs"
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = 600.0  # reached by what hangs, not by what is slow
 
 
 class Sim:

@@ -91,7 +91,7 @@ def test_events_are_waited_for(sim: Any) -> None:
     waiter = sim.start_script("wait_xid.py")
     assert waiter.stdout.readline() == "waiting\n"
     sim.node.fault("xid", "0", "43")
-    out, err = waiter.communicate(timeout=60)
+    out, err = waiter.communicate(timeout=600)
     assert out == "8 43\n", err
     sim.node.fault("ecc-corrected", "0", "3")
     sim.node.fault("ecc-uncorrected", "0", "2")

@@ -82,7 +82,7 @@ def test_each_workload_passes_on_both_cards(make_sim: Any) -> None:
     for card in ("0", "1"):
         for command in commands:
             child = sim.workload(*command, CUDA_VISIBLE_DEVICES=card)
-            out, err = child.communicate(timeout=120)
+            out, err = child.communicate(timeout=600)
             assert child.returncode == 0, err
             assert "\nPASS\n--- " in out
             assert ("QUOTA_PROBE" in out) == (command[0] == "w5")

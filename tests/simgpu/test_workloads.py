@@ -20,7 +20,7 @@ PROBE = re.compile(
 
 
 def finished(child: Any, code: int = 0) -> tuple[str, str]:
-    out, err = child.communicate(timeout=120)
+    out, err = child.communicate(timeout=600)
     assert child.returncode == code, err
     return out, err
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -154,9 +155,13 @@ static void check(void)
 
 static pid_t start(int slot)
 {
-    pid_t child = fork();
-    if (child == 0)
+    pid_t parent = getpid(), child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody goes on without the parent */
+        if (getppid() != parent)
+            _exit(1);
         work(slot);
+    }
     return child;
 }
 

@@ -67,7 +67,7 @@ child = subprocess.Popen(
 assert child.stdout is not None
 report["peer_before"] = child.stdout.readline().strip()
 gate.open()
-report["peer_after"] = child.communicate("\n", timeout=60)[0].strip()
+report["peer_after"] = child.communicate("\n", timeout=600)[0].strip()
 
 gate = Gate(here)
 memory = checked(cuda.cuMemAlloc(64))
