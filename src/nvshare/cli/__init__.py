@@ -14,6 +14,7 @@ from nvshare import __version__
 
 # name -> one-line help, so that `nvshare --help` imports no command's dependencies.
 COMMANDS: Final[dict[str, str]] = {
+    "sim": "Show, break and reset simulated GPUs.",
     "simulate": "Run the scheduler in virtual time against modelled programs.",
 }
 
