@@ -13,12 +13,12 @@ from typing import Any, Final
 from nvshare.core import billing, events, gates, late, residency, turns
 from nvshare.core.account import WHOLE
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
-from nvshare.core.gpu import NEVER, SECOND, Gpu
+from nvshare.core.gpu import ACTIVE_NS, SECOND, Gpu
 from nvshare.core.limits import LimitsBook, PodLimits
 from nvshare.core.report import snapshot_gpu
 from nvshare.core.settings import Settings
 from nvshare.core.snapshot import Checkpoint, ClientRecord, Snapshot
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import NEVER, Client, Tenant
 
 RESUME_WAIT_NS: Final = 5 * SECOND
 STEPS_MAX: Final = 64
@@ -33,7 +33,6 @@ class Scheduler:
         self.on = True
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
-        self._gpu_of: dict[int, Gpu] = {}
         self._limits: dict[str, LimitsBook] = {}
         self._deadlines: list[tuple[int, int, Gpu]] = []
         self._serial = 0
@@ -126,7 +125,8 @@ class Scheduler:
             if drop_ns > now_ns:
                 break
             turns.drop_all(gpu, reason, now_ns, out)
-        if gpu.hinted != (gpu.someone_waits(), gpu.beside):
+        waits = gpu.waiting_weight > 0 or bool(gpu.free_ready)
+        if waits is not gpu.hinted_waits or gpu.beside is not gpu.hinted_beside:
             gates.refresh_hints(gpu, out)
         self._set_deadline(gpu, drop_ns, now_ns)
 
@@ -166,8 +166,14 @@ class Scheduler:
 
     def _review_idlers(self, gpu: Gpu, now_ns: int) -> None:
         while gpu.idlers and gpu.idlers[0][0] <= now_ns:
-            _, _, tenant = heapq.heappop(gpu.idlers)
-            if not tenant.idle or tenant.idle_since_ns + SECOND > now_ns:
+            at_ns, _, tenant = heapq.heappop(gpu.idlers)
+            if at_ns != tenant.look_ns:
+                continue
+            tenant.look_ns = NEVER
+            if not tenant.idle:
+                continue
+            if tenant.idle_since_ns + ACTIVE_NS > now_ns:
+                gpu.look_again(tenant, tenant.idle_since_ns + ACTIVE_NS)
                 continue
             gpu.deactivate(tenant, now_ns)
             residency.leave(gpu, tenant)
@@ -199,7 +205,7 @@ class Scheduler:
         client = self.clients.get(event.client)
         if client is None or not self.on or not client.connected:
             return
-        gpu = self._gpu_of[event.client]
+        gpu = client.gpu
         turns.request(gpu, client, now_ns, out)
         self._advance(gpu, now_ns, out)
 
@@ -207,7 +213,7 @@ class Scheduler:
         client = self.clients.get(event.client)
         if client is None or not self.on or not client.connected:
             return
-        gpu = self._gpu_of[event.client]
+        gpu = client.gpu
         gpu.clock.advance(now_ns)
         if event.again and client.holds and not client.wants:
             client.wants = True
@@ -221,7 +227,7 @@ class Scheduler:
         client = self.clients.get(event.client)
         if client is None or not client.connected:
             return
-        gpu = self._gpu_of[event.client]
+        gpu = client.gpu
         gpu.clock.advance(now_ns)
         if billing.report_busy(gpu, client, event.busy_ns, event.idle_ns, now_ns):
             self._advance(gpu, now_ns, out)
@@ -233,7 +239,7 @@ class Scheduler:
         if tenant.limited:
             out.append(TellCoreLimit(client.key, tenant.percent))
         tenant.memory.join(client.key, client.version >= 3, now_ns, out)
-        self._after_membership(gpu, tenant, now_ns, out)
+        self._after_membership(gpu, tenant, client, now_ns, out)
 
     def _client_resumed(self, event: events.ClientResumed, now_ns: int, out: list[Effect]) -> None:
         gpu, client = self._add_client(event.client, event.pod, event.gpu, 3, now_ns)
@@ -253,7 +259,7 @@ class Scheduler:
         if self.on and event.wants:
             turns.request(gpu, client, now_ns, out)
         gpu.resuming.pop(event.former, None)
-        self._after_membership(gpu, tenant, now_ns, out)
+        self._after_membership(gpu, tenant, client, now_ns, out)
 
     def _add_client(self, key: int, pod: str, gpu_key: str, version: int, now_ns: int) -> tuple[Gpu, Client]:
         if key in self.clients:
@@ -265,10 +271,11 @@ class Scheduler:
         tenant = gpu.tenants.get(pod)
         if tenant is None:
             tenant = self._new_tenant(gpu, pod, now_ns)
-        client = Client(key, tenant, version)
+        client = Client(key, tenant, gpu, version)
+        if tenant.limited and not tenant.clients:
+            gpu.limited_tenants += 1
         tenant.clients[key] = client
         self.clients[key] = client
-        self._gpu_of[key] = gpu
         return gpu, client
 
     def _new_tenant(self, gpu: Gpu, pod: str, now_ns: int) -> Tenant:
@@ -281,9 +288,11 @@ class Scheduler:
         gpu.tenants[pod] = tenant
         return tenant
 
-    def _after_membership(self, gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    def _after_membership(
+        self, gpu: Gpu, tenant: Tenant, newcomer: Client | None, now_ns: int, out: list[Effect]
+    ) -> None:
         self._note_recall(gpu, tenant)
-        self._tell_limited_present(gpu, out)
+        self._tell_limited_present(gpu, newcomer, out)
         everywhere = [
             other.tenants[tenant.pod] for other in self.gpus.values() if tenant.pod in other.tenants
         ]
@@ -296,7 +305,7 @@ class Scheduler:
         client = self.clients.get(event.client)
         if client is None or not client.connected:
             return
-        gpu = self._gpu_of[event.client]
+        gpu = client.gpu
         gpu.clock.advance(now_ns)
         client.connected = False
         self._withdraw(gpu, client, now_ns, out)
@@ -321,15 +330,16 @@ class Scheduler:
         if client is None:
             return
         self._client_disconnected(events.ClientDisconnected(event.client), now_ns, out)
-        gpu = self._gpu_of.pop(event.client)
-        tenant = client.tenant
+        gpu, tenant = client.gpu, client.tenant
         del self.clients[event.client]
         del tenant.clients[event.client]
+        if tenant.limited and not tenant.clients:
+            gpu.limited_tenants -= 1
         tenant.memory.leave(client.key, now_ns, out)
         gpu.set_used(tenant, tenant.memory.used_bytes)
         if not tenant.clients and tenant.idle:
             gpu.went_idle(tenant, now_ns)
-        self._after_membership(gpu, tenant, now_ns, out)
+        self._after_membership(gpu, tenant, None, now_ns, out)
 
     # ---- memory ------------------------------------------------------------------------------
 
@@ -337,7 +347,7 @@ class Scheduler:
         client = self.clients.get(event.client)
         if client is None or not client.connected:
             return
-        gpu, tenant = self._gpu_of[event.client], client.tenant
+        gpu, tenant = client.gpu, client.tenant
         tenant.memory.report(client.key, event.used_bytes, event.seq, now_ns, out)
         gpu.set_used(tenant, tenant.memory.used_bytes)
         if gpu.set_dirty:
@@ -352,7 +362,7 @@ class Scheduler:
         client = self.clients.get(event.client)
         if client is None or not client.connected:
             return
-        gpu, tenant = self._gpu_of[event.client], client.tenant
+        gpu, tenant = client.gpu, client.tenant
         tenant.memory.lease_returned(client.key, event.generation, event.used_bytes, now_ns, out)
         gpu.set_used(tenant, tenant.memory.used_bytes)
         self._advance(gpu, now_ns, out)
@@ -416,21 +426,19 @@ class Scheduler:
                     for client in tenant.clients.values()
                     if client.connected
                 )
-            self._tell_limited_present(gpu, out)
+            self._tell_limited_present(gpu, None, out)
         self._advance(gpu, now_ns, out)
 
-    def _tell_limited_present(self, gpu: Gpu, out: list[Effect]) -> None:
-        present = any(tenant.limited and tenant.clients for tenant in gpu.tenants.values())
+    def _tell_limited_present(self, gpu: Gpu, newcomer: Client | None, out: list[Effect]) -> None:
+        """All clients know whether a tenant with a quota is there; all but a newcomer did before."""
+        present = gpu.limited_tenants > 0
         if present != gpu.limited_present:
             gpu.limited_present = present
             for tenant in gpu.tenants.values():
                 for client in tenant.clients.values():
                     gpu.hint(client, client.hints[0], client.hints[2], out)
-        elif present:
-            for tenant in gpu.tenants.values():
-                for client in tenant.clients.values():
-                    if not client.hints[1]:
-                        gpu.hint(client, client.hints[0], client.hints[2], out)
+        elif present and newcomer is not None and not newcomer.hints[1]:
+            gpu.hint(newcomer, newcomer.hints[0], newcomer.hints[2], out)
 
     def _scheduling_set(self, event: events.SchedulingSet, now_ns: int, out: list[Effect]) -> None:
         if event.on == self.on:
@@ -467,7 +475,7 @@ class Scheduler:
         return Checkpoint(
             clients=tuple(
                 ClientRecord(
-                    client.key, client.tenant.pod, self._gpu_of[client.key].key, _billed_busy_ns(client)
+                    client.key, client.tenant.pod, client.gpu.key, _billed_busy_ns(client)
                 )
                 for client in self.clients.values()
                 if client.connected

@@ -19,8 +19,8 @@ from typing import Final
 from nvshare.core import billing, gates, late
 from nvshare.core.account import CLOSED, WHOLE
 from nvshare.core.effects import DropReason, Effect
-from nvshare.core.gpu import MS, NEVER, SECOND, Gpu
-from nvshare.core.tenant import UNLIMITED_PERCENT, Client, Tenant
+from nvshare.core.gpu import MS, SECOND, Gpu
+from nvshare.core.tenant import NEVER, UNLIMITED_PERCENT, Client, Tenant
 
 HOLD_MIN_NS: Final = 2 * MS
 """A DROP right behind the grant would be a turn without work."""
@@ -116,7 +116,7 @@ def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
             gpu.rest.open(now_ns)
             gpu.turn_started_ns = now_ns
     elif tenant in gpu.group:
-        del gpu.group[tenant]
+        gpu.leave_group(tenant)
         if not gpu.group:
             billing.group_ended(gpu, now_ns)
     if tenant.wanting:
@@ -142,7 +142,7 @@ def resume_hold(gpu: Gpu, client: Client, billed_busy_ns: int, now_ns: int) -> N
     if tenant is gpu.holder or tenant in gpu.group or tenant in gpu.late:
         return
     if gpu.holder is None and not tenant.limited:
-        gpu.group[tenant] = None
+        gpu.enter_group(tenant)
         gpu.rest.open(now_ns)
     elif gpu.holder is None and not gpu.group:
         gpu.holder = tenant
@@ -157,6 +157,8 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
     was_active, was_ready, was_outside = tenant.active, gpu.is_ready(tenant), tenant in gpu.outside
     was_limited = tenant.limited
     gpu.deactivate(tenant, now_ns)
+    if tenant.clients:
+        gpu.limited_tenants += (percent < UNLIMITED_PERCENT) - was_limited
     if was_ready:
         gpu.take_ready(tenant)
     elif was_outside and was_limited:
@@ -173,7 +175,7 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
     if tenant is gpu.holder and not tenant.limited and tenant not in gpu.draining:
         gpu.holder = None
         gpu.beside = gpu.rest_entitled = False
-        gpu.group[tenant] = None
+        gpu.enter_group(tenant)
         gpu.rest.open(now_ns)
     elif tenant in gpu.group and tenant.limited:
         drop(gpu, tenant, DropReason.QUOTA, now_ns, out)
@@ -373,7 +375,7 @@ def _start_group(gpu: Gpu, entitled: bool, now_ns: int, out: list[Effect]) -> bo
 def join_group(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     for tenant in list(gpu.free_ready):
         gpu.take_ready(tenant)
-        gpu.group[tenant] = None
+        gpu.enter_group(tenant)
         tenant.turns += 1
         gates.open_gates(gpu, tenant, now_ns, out)
     _note_running(gpu)
@@ -386,9 +388,9 @@ def _note_running(gpu: Gpu) -> None:
 
 
 def running_bytes(gpu: Gpu) -> int:
-    running = gpu.holder.used_bytes if gpu.holder is not None else 0
-    for tenant in gpu.group:
-        running += tenant.used_bytes
+    running = gpu.group_bytes
+    if gpu.holder is not None:
+        running += gpu.holder.used_bytes
     for tenant in gpu.late:
         running += tenant.used_bytes
     return running
@@ -422,7 +424,7 @@ def _slip(gpu: Gpu) -> None:
         owed += rest.weight * (clock.virtual_ns - rest.virtual_ns)
     if owed <= 0:
         return
-    bound_ns = (len(gpu.ready) + len(gpu.outside) + 1) * gpu.turn_ns
+    bound_ns = (gpu.ready_count + len(gpu.outside) + 1) * gpu.turn_ns
     if gpu.free_weight() >= REPAYABLE_FREE:
         bound_ns += REPAYABLE_NS  # a GPU with room can repay what an outage cost
     excess = owed - bound_ns * WHOLE
