@@ -116,21 +116,15 @@ class Account:
         """Where the account will stand when what it holds now is billed."""
         return self.virtual_ns + self.expected_ns(now_ns) * WHOLE // self.weight
 
-    def settle(self, now_ns: int, busy_ns: int | None) -> int:
-        """Bill what was held since the last time, or less if the client was busy for less."""
-        held_ns = self.pending_ns
+    def settle(self, now_ns: int, held_ns: int, bill_ns: int) -> None:
+        """Bill ``bill_ns`` for what was held since the last time: all of it, or the busy part."""
         if self.open_ns != CLOSED:
-            held_ns += now_ns - self.open_ns
             self.open_ns = now_ns
         self.pending_ns = 0
         self.paused = False
-        bill_ns = held_ns
-        if busy_ns is not None and busy_ns < held_ns:
-            bill_ns = busy_ns if busy_ns > 0 else 0
-            self.occupied_ns += held_ns - bill_ns
+        self.occupied_ns += held_ns - bill_ns
         if bill_ns:
             self.charge(bill_ns)
-        return bill_ns
 
     def charge(self, bill_ns: int) -> None:
         self.occupied_ns += bill_ns
@@ -138,10 +132,10 @@ class Account:
         weight = self.weight
         if weight == WHOLE:  # then there never is a remainder
             self.virtual_ns += bill_ns
-            return
-        scaled = bill_ns * WHOLE + self._remainder
-        self.virtual_ns += scaled // weight
-        self._remainder = scaled % weight
+        else:
+            scaled = bill_ns * WHOLE + self._remainder
+            self.virtual_ns += scaled // weight
+            self._remainder = scaled % weight
 
     def lag_ns(self, clock: VirtualClock, now_ns: int) -> int:
         """GPU time owed to the tenant (negative: it is ahead and must wait)."""

@@ -35,7 +35,7 @@ def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
 def drained(gpu: Gpu, tenant: Tenant, tail_ns: int) -> None:
     """Learn how long a drain takes; one that hung is no measure of that."""
     tenant.dropped_ns = -1
-    if tail_ns <= grace_ns(gpu, tenant):
+    if tail_ns <= gpu.settings.drain_grace_ns or tail_ns <= grace_ns(gpu, tenant):
         tenant.tail_ns += (tail_ns - tenant.tail_ns) // 4
         if tenant.late_turns:
             tenant.late_turns -= 1

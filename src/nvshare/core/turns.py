@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core import billing, gates, late
-from nvshare.core.account import CLOSED, WHOLE
+from nvshare.core.account import CLOSED, WHOLE, Account
 from nvshare.core.effects import DropReason, Effect
 from nvshare.core.gpu import MS, SECOND, Gpu
 from nvshare.core.tenant import NEVER, UNLIMITED_PERCENT, Client, Tenant
@@ -58,10 +58,14 @@ def _wake(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     """Back from idle: at most one turn of credit; debt stays."""
     account = tenant.account
     account.virtual_ns -= gpu.slipped_ns - tenant.slip_mark_ns  # what slipped meanwhile was others'
-    gpu.clock.advance(now_ns)
+    clock = gpu.clock
+    if clock.at_ns < now_ns:
+        clock.advance(now_ns)
     if not gpu.resuming:  # it has been waiting all the time for a daemon that was away
-        gpu.fit_pace(tenant)
-        account.cap_lag(tenant.turn_ns, gpu.clock)
+        if tenant.pace_mark != gpu.pace_mark:
+            gpu.fit_pace(tenant)
+        if account.virtual_ns < clock.virtual_ns:
+            account.cap_lag(tenant.turn_ns, clock)
     tenant.waiting_since_ns = now_ns
     if not tenant.active:
         gpu.activate(tenant, now_ns)
@@ -76,8 +80,8 @@ def release(
     tenant = client.tenant
     if busy_ns is None:
         tenant.hold_shared = True  # no word of its busy time: billed by what it held
-    else:
-        billing.note_busy(client, busy_ns)
+    elif busy_ns > client.busy_ns:
+        client.busy_ns = busy_ns
     if kernel_ns:
         tenant.kernel_ns = kernel_ns
     client.holds = client.dropping = False
@@ -106,7 +110,8 @@ def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     tenant.served_ns = tenant.waiting_since_ns = now_ns
     if not tenant.in_set:
         gpu.set_dirty = True  # a late one of a former set no longer takes room
-    gpu.draining.pop(tenant, None)
+    if gpu.draining:
+        gpu.draining.pop(tenant, None)
     if gpu.late:
         late.no_longer(gpu, tenant, now_ns)
     if tenant is gpu.holder:
@@ -215,26 +220,24 @@ def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
     holder = gpu.holder
     if holder is None:
         return _group_end(gpu, now_ns)
-    top = gpu.peek_ready()
+    top = gpu.peek_ready() if gpu.ready else None
     if holder.working == 0 and _somebody_could_run(gpu, top):
         return now_ns, DropReason.IDLE
-    gpu.fit_pace(holder)
-    account, clock = holder.account, gpu.clock
-    virtual_ns = account.virtual_at(now_ns)
+    if holder.pace_mark != gpu.pace_mark:
+        gpu.fit_pace(holder)
+    account = holder.account
+    held_ns = account.pending_ns
+    if account.open_ns != CLOSED:
+        held_ns += now_ns - account.open_ns
+    if account.duty_percent != 100:
+        held_ns = held_ns * account.duty_percent // 100
+    virtual_ns = account.virtual_ns + held_ns * WHOLE // account.weight
     end_ns, reason = NEVER, DropReason.QUOTA
     if not holder.share or gpu.free_ready:
         end_ns = _cap_end(gpu, holder, virtual_ns, now_ns)
-    if top is not None or gpu.free_ready:
-        other_ns = _next_virtual(gpu, top)
-        contested_ns = now_ns if gpu.outside else now_ns + clock.real_until(other_ns)
-        if virtual_ns < other_ns:
-            cross_ns = NEVER
-            if account.open_ns != CLOSED:
-                ahead_ns = (other_ns - virtual_ns) * account.weight // WHOLE
-                cross_ns = now_ns + ahead_ns * 100 // account.duty_percent + 1
-            if cross_ns > contested_ns:
-                contested_ns = cross_ns
-        turn_end_ns = gpu.turn_started_ns + holder.turn_ns
+    turn_end_ns = gpu.turn_started_ns + holder.turn_ns
+    if turn_end_ns < end_ns and (top is not None or gpu.free_ready):
+        contested_ns = _contested_end(gpu, account, virtual_ns, top, now_ns)
         if turn_end_ns > contested_ns:
             contested_ns = turn_end_ns
         if contested_ns < end_ns:
@@ -246,6 +249,20 @@ def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
     end_ns -= holder.tail_ns
     earliest_ns = gpu.turn_started_ns + HOLD_MIN_NS
     return (end_ns if end_ns > earliest_ns else earliest_ns), reason
+
+
+def _contested_end(gpu: Gpu, account: Account, virtual_ns: int, top: Tenant | None, now_ns: int) -> int:
+    """When somebody else is entitled and further behind than the holder."""
+    other_ns = _next_virtual(gpu, top)
+    contested_ns = now_ns if gpu.outside else now_ns + gpu.clock.real_until(other_ns)
+    if virtual_ns < other_ns:
+        if account.open_ns == CLOSED:
+            return NEVER
+        ahead_ns = (other_ns - virtual_ns) * account.weight // WHOLE
+        cross_ns = now_ns + ahead_ns * 100 // account.duty_percent + 1
+        if cross_ns > contested_ns:
+            return cross_ns
+    return contested_ns
 
 
 def _cap_end(gpu: Gpu, holder: Tenant, virtual_ns: int, now_ns: int) -> int:
