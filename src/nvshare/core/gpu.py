@@ -83,6 +83,7 @@ class Gpu:
         "settings",
         "share_ready",
         "slice_override_ns",
+        "slices",
         "slipped_ns",
         "stranger_bytes",
         "switching",
@@ -164,6 +165,7 @@ class Gpu:
         self.limited_present = False
         self.drops = dict.fromkeys(DropReason, 0)
         self.handovers = 0
+        self.slices = 0  # times the memory set was exchanged
         self.overlaps = 0
         self.overlap_ns = 0
         self.overlap_since_ns = -1

@@ -31,12 +31,8 @@ def fits(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
 
 
 def _late_bytes(gpu: Gpu, now_ns: int) -> int:
-    """Late holders of a former set still have their memory there; not for ever, waits are bounded."""
-    return sum(
-        tenant.used_bytes
-        for tenant in gpu.late
-        if not tenant.in_set and now_ns - tenant.dropped_ns < gpu.settings.max_runtime_ns
-    )
+    """Late holders of a former set still have their memory there."""
+    return sum(t.used_bytes for t in gpu.late if not t.in_set and _counts(gpu, t, now_ns))
 
 
 def enqueue(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
@@ -175,7 +171,21 @@ def _end_slice_if_due(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     if founder is None:
         gpu.set_check_ns = check_ns
         return
+    if not _would_fit_alone(gpu, founder, now_ns):
+        gpu.set_check_ns = min(tenant.dropped_ns for tenant in gpu.late) + gpu.settings.max_runtime_ns
+        return
     _begin_switch(gpu, founder, DropReason.SLICE, now_ns, out)
+
+
+def _would_fit_alone(gpu: Gpu, founder: Tenant, now_ns: int) -> bool:
+    """Only late holders, who do not let go of theirs, can keep memory from the founder of a new set."""
+    late_bytes = sum(tenant.used_bytes for tenant in gpu.late if _counts(gpu, tenant, now_ns))
+    return not late_bytes or late_bytes + founder.used_bytes <= gpu.safe_limit_bytes
+
+
+def _counts(gpu: Gpu, late_tenant: Tenant, now_ns: int) -> bool:
+    """Waits are bounded: what a late holder has is not kept for it for ever."""
+    return now_ns - late_tenant.dropped_ns < gpu.settings.max_runtime_ns
 
 
 def _founder(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
@@ -222,6 +232,7 @@ def found_set(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     founder = gpu.switching
     assert founder is not None
     gpu.switching = None
+    gpu.slices += 1
     former = list(gpu.members)
     for member in former:
         leave(gpu, member)
