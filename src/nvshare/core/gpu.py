@@ -40,6 +40,7 @@ class Gpu:
         "drain_deadline_ns",
         "draining",
         "drops",
+        "end_open",
         "free_ready",
         "group",
         "group_bytes",
@@ -57,6 +58,7 @@ class Gpu:
         "limited_tenants",
         "members",
         "memory_available_total",
+        "order",
         "orphan_bytes",
         "outside",
         "overlap_ns",
@@ -92,6 +94,7 @@ class Gpu:
         "total_bytes",
         "turn_ns",
         "turn_started_ns",
+        "unqueued",
         "unresponsive_total",
         "urgent",
         "wait_for_memory_total",
@@ -101,7 +104,9 @@ class Gpu:
         "yielded",
     )
 
-    def __init__(self, key: str, total_bytes: int, index: int, settings: Settings, now_ns: int) -> None:
+    def __init__(
+        self, key: str, total_bytes: int, index: int, settings: Settings, now_ns: int, order: int = 0
+    ) -> None:
         self.key = key
         self.index = index
         self.total_bytes = total_bytes
@@ -142,8 +147,11 @@ class Gpu:
         self.group_dropped_ns = -1
         self.wake_ns = NEVER
         self.yielded: Tenant | None = None  # whose turn just ended so that somebody else may run
-        self.deadline_ns = NEVER
-        self.queued_ns = NEVER  # the deadline the scheduler's heap knows of
+        self.order = order  # of being seen
+        self.deadline_ns = NEVER  # the next look at it, not before ...
+        self.end_open = False  # ... if the end of the present turn has not been computed yet
+        self.queued_ns = NEVER  # the deadline the heap of all GPUs knows of
+        self.unqueued = False
         self.resuming: dict[int, int] = {}  # clients of a former life we wait for -> busy time billed
         self.resume_deadline_ns = NEVER
         # memory

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from nvshare.core import billing, events, gates, late, residency, turns
 from nvshare.core.account import WHOLE
+from nvshare.core.deadlines import Deadlines, next_look_ns
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import ACTIVE_NS, SECOND, Gpu
 from nvshare.core.limits import LimitsBook, PodLimits
@@ -34,8 +35,7 @@ class Scheduler:
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
         self._limits: dict[str, LimitsBook] = {}
-        self._deadlines: list[tuple[int, int, Gpu]] = []
-        self._serial = 0
+        self._deadlines = Deadlines()
         self._slice_override_ns = 0
         self._lags: dict[tuple[str, str], int] = {}  # debts of a former life not yet claimed
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
@@ -61,34 +61,22 @@ class Scheduler:
 
     def handle(self, event: events.Event, now_ns: int) -> list[Effect]:
         out: list[Effect] = []
-        deadlines = self._deadlines
-        if deadlines and deadlines[0][0] <= now_ns:
-            self._run_due(now_ns, out)
+        if self._deadlines.bound_ns <= now_ns:
+            for gpu in self._deadlines.pop_due(now_ns):
+                self._advance(gpu, now_ns, out)
         self._handlers[type(event)](event, now_ns, out)
         return out
 
     def next_deadline_ns(self) -> int | None:
         """When to call with ``Woken`` at the latest, or None if nothing is due by itself."""
-        deadlines = self._deadlines
-        while deadlines:
-            at_ns, _, gpu = deadlines[0]
-            if gpu.queued_ns == at_ns:
-                return at_ns
-            heapq.heappop(deadlines)
-        return None
-
-    def _run_due(self, now_ns: int, out: list[Effect]) -> None:
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= now_ns:
-            at_ns, _, gpu = heapq.heappop(deadlines)
-            if gpu.queued_ns == at_ns:
-                gpu.queued_ns = NEVER
-                self._advance(gpu, now_ns, out)
+        return self._deadlines.next_ns()
 
     # ---- one GPU moves on --------------------------------------------------------------------
 
     def _advance(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-        gpu.clock.advance(now_ns)
+        clock = gpu.clock
+        if clock.at_ns < now_ns:
+            clock.advance(now_ns)
         if gpu.idlers and gpu.idlers[0][0] <= now_ns:
             self._review_idlers(gpu, now_ns)
         if gpu.recalls:
@@ -96,7 +84,15 @@ class Scheduler:
         if gpu.resuming and gpu.resume_deadline_ns <= now_ns:
             gpu.resuming.clear()
             gpu.resume_deadline_ns = NEVER
-        drop_ns = NEVER
+        drop_ns = self._decide(gpu, now_ns, out)
+        waits = gpu.waiting_weight > 0 or bool(gpu.free_ready)
+        if waits is not gpu.hinted_waits or gpu.beside is not gpu.hinted_beside:
+            gates.refresh_hints(gpu, out)
+        self._deadlines.note(gpu, next_look_ns(gpu, drop_ns, now_ns))
+
+    def _decide(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> int:
+        """Do all that is due on a GPU; returns when its turn must be dropped, if it has one."""
+        gpu.end_open = False
         for _ in range(STEPS_MAX):
             while gpu.requeue:
                 self._queue(gpu, gpu.requeue.pop(), now_ns, out)
@@ -121,43 +117,15 @@ class Scheduler:
                     turns.join_group(gpu, now_ns, out)
             elif gpu.free_ready and turns.may_fill_gaps(gpu):
                 turns.fill_gaps(gpu, now_ns, out)
+            least_ns = turns.least_end(gpu, now_ns)
+            if least_ns > now_ns:
+                gpu.end_open = True
+                return least_ns
             drop_ns, reason = turns.turn_end(gpu, now_ns)
             if drop_ns > now_ns:
-                break
+                return drop_ns
             turns.drop_all(gpu, reason, now_ns, out)
-        waits = gpu.waiting_weight > 0 or bool(gpu.free_ready)
-        if waits is not gpu.hinted_waits or gpu.beside is not gpu.hinted_beside:
-            gates.refresh_hints(gpu, out)
-        self._set_deadline(gpu, drop_ns, now_ns)
-
-    def _set_deadline(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
-        if gpu.draining:
-            at_ns = gpu.drain_deadline_ns
-        else:
-            at_ns = drop_ns if gpu.holder is not None or gpu.group else gpu.wake_ns
-            if gpu.set_check_ns < at_ns:
-                at_ns = gpu.set_check_ns
-        if gpu.idlers and gpu.idlers[0][0] < at_ns:
-            at_ns = gpu.idlers[0][0]
-        if gpu.late or gpu.urgent:
-            at_ns = min(at_ns, late.next_look_ns(gpu))
-        if gpu.resuming:
-            at_ns = min(at_ns, gpu.resume_deadline_ns)
-        if gpu.recalls:
-            at_ns = min(at_ns, min(tenant.memory.deadline_ns() for tenant in gpu.recalls))
-        if at_ns <= now_ns:
-            at_ns = now_ns + 1  # whatever is due now has been dealt with
-        if at_ns != gpu.queued_ns:
-            gpu.queued_ns = gpu.deadline_ns = at_ns
-            if at_ns < NEVER:
-                self._serial += 1
-                heapq.heappush(self._deadlines, (at_ns, self._serial, gpu))
-                if len(self._deadlines) > 64 + 16 * len(self.gpus):
-                    self._compact_deadlines()
-
-    def _compact_deadlines(self) -> None:
-        self._deadlines = [entry for entry in self._deadlines if entry[2].queued_ns == entry[0]]
-        heapq.heapify(self._deadlines)
+        return NEVER
 
     def _queue(self, gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
         placed = gpu.is_ready(tenant) or tenant in gpu.outside or tenant.holding > 0
@@ -228,6 +196,7 @@ class Scheduler:
         if client is None or not client.connected:
             return
         gpu = client.gpu
+        self._deadlines.settle(gpu)
         gpu.clock.advance(now_ns)
         if billing.report_busy(gpu, client, event.busy_ns, event.idle_ns, now_ns):
             self._advance(gpu, now_ns, out)
@@ -374,7 +343,9 @@ class Scheduler:
         gpu = self.gpus.get(event.gpu)
         if gpu is None:
             total_bytes = event.total_bytes or self.settings.default_gpu_memory_bytes
-            gpu = self.gpus[event.gpu] = Gpu(event.gpu, total_bytes, event.number, self.settings, now_ns)
+            gpu = self.gpus[event.gpu] = Gpu(
+                event.gpu, total_bytes, event.number, self.settings, now_ns, order=len(self.gpus)
+            )
             gpu.slice_override_ns = self._slice_override_ns
         else:
             gpu.index = event.number
@@ -463,11 +434,13 @@ class Scheduler:
     # ---- looking in --------------------------------------------------------------------------
 
     def snapshot(self, now_ns: int) -> Snapshot:
+        self._deadlines.next_ns()
         return Snapshot(now_ns, self.on, tuple(snapshot_gpu(gpu, now_ns) for gpu in self.gpus.values()))
 
     def checkpoint(self, now_ns: int) -> Checkpoint:
         """What the next daemon must know."""
         lags = []
+        self._deadlines.next_ns()
         for gpu in self.gpus.values():
             gpu.clock.advance(now_ns)
             for tenant in gpu.tenants.values():

@@ -215,6 +215,19 @@ def drop_all(gpu: Gpu, reason: DropReason, now_ns: int, out: list[Effect]) -> No
         drop(gpu, holder, reason, now_ns, out)
 
 
+def least_end(gpu: Gpu, now_ns: int) -> int:
+    """A moment before which nothing but a pause of the holder can end the present turn; 0 if it may be now."""
+    holder = gpu.holder
+    if holder is not None:
+        if holder.working == 0:
+            return 0
+        if holder.pace_mark != gpu.pace_mark:
+            gpu.fit_pace(holder)
+    elif not gpu.ready:
+        return NEVER
+    return gpu.turn_started_ns + HOLD_MIN_NS
+
+
 def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
     """When the present turn must be dropped, and why."""
     holder = gpu.holder
