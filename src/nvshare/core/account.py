@@ -122,12 +122,16 @@ class Account:
             self.open_ns = now_ns
         self.pending_ns = 0
         self.paused = False
-        self.occupied_ns += held_ns - bill_ns
+        self.occupied_ns += held_ns
         if bill_ns:
-            self.charge(bill_ns)
+            self._bill(bill_ns)
 
-    def charge(self, bill_ns: int) -> None:
-        self.occupied_ns += bill_ns
+    def charge(self, busy_ns: int) -> None:
+        """Bill time that no hold is known for."""
+        self.occupied_ns += busy_ns
+        self._bill(busy_ns)
+
+    def _bill(self, bill_ns: int) -> None:
         self.billed_ns += bill_ns
         weight = self.weight
         if weight == WHOLE:  # then there never is a remainder

@@ -85,7 +85,7 @@ def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int)
         if unused_ns:
             tenant.gap_permille = busy_ns * 1000 // unused_ns
             tenant.gap_known_ns = now_ns
-    if not account.paused and unused_ns < DEAD_CEILING_NS and unused_ns * 4 < held_ns:
+    if unused_ns < DEAD_CEILING_NS and unused_ns * 4 < held_ns and not account.paused:
         gpu.learn_dead(unused_ns)
     return busy_ns
 

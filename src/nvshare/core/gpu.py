@@ -323,6 +323,9 @@ class Gpu:
         if self.urgent:
             self.urgent.pop(tenant, None)
         if tenant.ready_mark:
+            ready = self.ready
+            if ready[0][2] is tenant:  # as a rule; else its entry goes stale, and is popped when it is first
+                heapq.heappop(ready)
             tenant.ready_mark = 0
             self.ready_count -= 1
             self.forget_waiting(tenant)
@@ -333,7 +336,14 @@ class Gpu:
         return tenant.ready_mark != 0 or tenant in self.free_ready
 
     def peek_ready(self) -> Tenant | None:
-        return _peek(self.ready)
+        """The first in line: the limited tenant furthest behind."""
+        ready = self.ready
+        while ready:
+            _, mark, tenant = ready[0]
+            if tenant.ready_mark == mark:
+                return tenant
+            heapq.heappop(ready)
+        return None
 
     def peek_other(self, than: Tenant) -> Tenant | None:
         """The first in line beside one."""

@@ -95,7 +95,7 @@ class Scheduler:
         gpu.end_open = False
         for _ in range(STEPS_MAX):
             while gpu.requeue:
-                self._queue(gpu, gpu.requeue.pop(), now_ns, out)
+                _queue(gpu, gpu.requeue.pop(), now_ns, out)
             if gpu.late or gpu.urgent:
                 late.review(gpu, now_ns, out)
             if gpu.draining:
@@ -126,11 +126,6 @@ class Scheduler:
                 return drop_ns
             turns.drop_all(gpu, reason, now_ns, out)
         return NEVER
-
-    def _queue(self, gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-        placed = gpu.is_ready(tenant) or tenant in gpu.outside or tenant.holding > 0
-        if tenant.wanting and not placed:
-            residency.enqueue(gpu, tenant, now_ns, out)
 
     def _review_idlers(self, gpu: Gpu, now_ns: int) -> None:
         while gpu.idlers and gpu.idlers[0][0] <= now_ns:
@@ -178,27 +173,30 @@ class Scheduler:
         self._advance(gpu, now_ns, out)
 
     def _lock_released(self, event: events.LockReleased, now_ns: int, out: list[Effect]) -> None:
-        client = self.clients.get(event.client)
+        key, busy_ns, kernel_ns, again = event
+        client = self.clients.get(key)
         if client is None or not self.on or not client.connected:
             return
         gpu = client.gpu
         gpu.clock.advance(now_ns)
-        if event.again and client.holds and not client.wants:
+        if again and client.holds and not client.wants:
             client.wants = True
             client.wanted_ns = now_ns
             client.told_waiting = False
             client.tenant.wanting += 1
-        turns.release(gpu, client, event.busy_ns, event.kernel_ns, now_ns, out)
+        turns.release(gpu, client, busy_ns, kernel_ns, now_ns, out)
         self._advance(gpu, now_ns, out)
 
     def _busy_reported(self, event: events.BusyReported, now_ns: int, out: list[Effect]) -> None:
-        client = self.clients.get(event.client)
+        key, busy_ns, idle_ns = event
+        client = self.clients.get(key)
         if client is None or not client.connected:
             return
         gpu = client.gpu
-        self._deadlines.settle(gpu)
+        if gpu.end_open:
+            self._deadlines.settle(gpu)
         gpu.clock.advance(now_ns)
-        if billing.report_busy(gpu, client, event.busy_ns, event.idle_ns, now_ns):
+        if billing.report_busy(gpu, client, busy_ns, idle_ns, now_ns):
             self._advance(gpu, now_ns, out)
 
     def _client_registered(self, event: events.ClientRegistered, now_ns: int, out: list[Effect]) -> None:
@@ -314,12 +312,15 @@ class Scheduler:
     # ---- memory ------------------------------------------------------------------------------
 
     def _memory_used(self, event: events.MemoryUsed, now_ns: int, out: list[Effect]) -> None:
-        client = self.clients.get(event.client)
+        key, used_bytes, seq = event
+        client = self.clients.get(key)
         if client is None or not client.connected:
             return
         gpu, tenant = client.gpu, client.tenant
-        tenant.memory.report(client.key, event.used_bytes, event.seq, now_ns, out)
-        gpu.set_used(tenant, tenant.memory.used_bytes)
+        memory = tenant.memory
+        memory.report(key, used_bytes, seq, now_ns, out)
+        if memory.used_bytes != tenant.used_bytes:
+            gpu.set_used(tenant, memory.used_bytes)
         if gpu.set_dirty:
             self._advance(gpu, now_ns, out)
 
@@ -489,6 +490,15 @@ class Scheduler:
         if gpu is not None and gpu.resuming.pop(former, None) is not None:
             self._advance(gpu, now_ns, out)
         return out
+
+
+def _queue(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    if tenant.wanting == 0 or tenant.holding or tenant.ready_mark or tenant in gpu.free_ready:
+        return
+    if tenant.in_set:
+        gpu.push_ready(tenant)
+    elif tenant not in gpu.outside:
+        residency.enqueue(gpu, tenant, now_ns, out)
 
 
 def _billed_busy_ns(client: Client) -> int:

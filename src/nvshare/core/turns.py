@@ -326,43 +326,44 @@ def _group_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
 
 def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     """Give the free GPU to whoever is next. False if nobody may run now."""
-    _slip(gpu)
-    top = _first_in_line(gpu)
+    gpu.wake_ns = NEVER
+    if gpu.waiting_weight:
+        _slip(gpu)
+    top = gpu.peek_ready() if gpu.ready else None
+    if top is not None and top is gpu.yielded:
+        top = _unless_by_a_hair(gpu, top)
     if gpu.free_ready and _rest_owed(gpu, top):
         return _start_group(gpu, True, now_ns, out)
-    exclusive_allowed = not gpu.resuming
-    if top is not None and exclusive_allowed and _due(gpu, top):
+    if top is not None and not gpu.resuming and _due(gpu, top):
         return _start_exclusive(gpu, top, now_ns, out)
     if gpu.free_ready:
         return _start_group(gpu, False, now_ns, out)
-    if gpu.share_ready and exclusive_allowed:
+    if gpu.resuming:
+        if top is not None:
+            gpu.wake_ns = gpu.resume_deadline_ns
+        return False
+    if gpu.share_ready:
         borrower = gpu.peek_borrower()
         if borrower is not None:
             return _start_exclusive(gpu, borrower, now_ns, out)
-    gpu.wake_ns = NEVER
     if top is not None:
-        if exclusive_allowed:
-            wait_ns = gpu.clock.real_until(top.account.virtual_ns - _relax(gpu, top))
-            gpu.wake_ns = now_ns + max(1, wait_ns)
-        else:
-            gpu.wake_ns = gpu.resume_deadline_ns
+        wait_ns = gpu.clock.real_until(top.account.virtual_ns - _relax(gpu, top))
+        gpu.wake_ns = now_ns + (wait_ns if wait_ns > 1 else 1)
     return False
 
 
-def _first_in_line(gpu: Gpu) -> Tenant | None:
-    """The one furthest behind; but who just made way does not take the turn back by a hair."""
-    top = gpu.peek_ready()
-    if top is not None and top is gpu.yielded:
-        other = gpu.peek_other(top)
-        if other is not None and _due(gpu, other):
-            return other
-    return top
+def _unless_by_a_hair(gpu: Gpu, top: Tenant) -> Tenant:
+    """The one furthest behind is first; but who just made way does not take the turn back by a hair."""
+    other = gpu.peek_other(top)
+    return other if other is not None and _due(gpu, other) else top
 
 
 def _due(gpu: Gpu, tenant: Tenant) -> bool:
     """The clock has reached it, so its quota lets it run."""
     ahead = tenant.account.virtual_ns - gpu.clock.virtual_ns
-    return ahead <= 0 or (bool(gpu.outside) and ahead <= _relax(gpu, tenant))
+    if ahead <= 0:
+        return True
+    return bool(gpu.outside) and ahead <= _relax(gpu, tenant)
 
 
 def _rest_owed(gpu: Gpu, top: Tenant | None) -> bool:
@@ -389,7 +390,8 @@ def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -
     gpu.handovers += 1
     tenant.turns += 1
     gates.open_gates(gpu, tenant, now_ns, out)
-    _note_running(gpu)
+    if gpu.group_bytes + tenant.used_bytes > gpu.peak_running_bytes or gpu.late:
+        _note_running(gpu)
     return True
 
 
@@ -445,8 +447,6 @@ def fill_gaps(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
 def _slip(gpu: Gpu) -> None:
     """What cannot be repaid is not owed: hand-overs take time that no quota can have."""
     weight = gpu.waiting_weight
-    if not weight:
-        return
     clock, rest = gpu.clock, gpu.rest
     owed = weight * clock.virtual_ns - gpu.waiting_lag
     if gpu.free_ready:
@@ -454,10 +454,9 @@ def _slip(gpu: Gpu) -> None:
         owed += rest.weight * (clock.virtual_ns - rest.virtual_ns)
     if owed <= 0:
         return
-    bound_ns = (gpu.ready_count + len(gpu.outside) + 1) * gpu.turn_ns
-    if gpu.free_weight() >= REPAYABLE_FREE:
-        bound_ns += REPAYABLE_NS  # a GPU with room can repay what an outage cost
-    excess = owed - bound_ns * WHOLE
+    excess = owed - (gpu.ready_count + len(gpu.outside) + 1) * gpu.turn_ns * WHOLE
+    if excess > 0 and gpu.free_weight() >= REPAYABLE_FREE:
+        excess -= REPAYABLE_NS * WHOLE  # a GPU with room can repay what an outage cost
     if excess > 0:
         back_ns = excess // weight
         clock.slip(back_ns)
