@@ -31,13 +31,16 @@ def next_look_ns(gpu: Gpu, drop_ns: int, now_ns: int) -> int:
             at_ns = gpu.set_check_ns
     if gpu.idlers and gpu.idlers[0][0] < at_ns:
         at_ns = gpu.idlers[0][0]
-    if gpu.late or gpu.urgent:
-        at_ns = min(at_ns, late.next_look_ns(gpu))
+    if gpu.late or gpu.urgent or gpu.resuming or gpu.recalls:
+        at_ns = min(at_ns, _rare_look_ns(gpu))
+    return at_ns if at_ns > now_ns else now_ns + 1  # whatever is due now has been dealt with
+
+
+def _rare_look_ns(gpu: Gpu) -> int:
+    at_ns = late.next_look_ns(gpu)
     if gpu.resuming and gpu.resume_deadline_ns < at_ns:
         at_ns = gpu.resume_deadline_ns
-    if gpu.recalls:
-        at_ns = min(at_ns, min(tenant.memory.deadline_ns() for tenant in gpu.recalls))
-    return at_ns if at_ns > now_ns else now_ns + 1  # whatever is due now has been dealt with
+    return min(at_ns, min((tenant.memory.deadline_ns() for tenant in gpu.recalls), default=NEVER))
 
 
 class Deadlines:
@@ -69,8 +72,8 @@ class Deadlines:
         if gpu.end_open:
             gpu.end_open = False
             decided_ns = gpu.clock.at_ns
-            drop_ns, _ = turns.turn_end(gpu, decided_ns)
-            gpu.deadline_ns = next_look_ns(gpu, drop_ns, decided_ns)
+            gpu.plan_ns, gpu.plan_reason = turns.turn_end(gpu, decided_ns)
+            gpu.deadline_ns = next_look_ns(gpu, gpu.plan_ns, decided_ns)
 
     def next_ns(self) -> int | None:
         """When the first GPU is due."""
