@@ -122,7 +122,8 @@ class Model:
                 client.granted_ns = self.now_ns
             client.holds = True
         elif isinstance(effect, effects.Drop):
-            assert client.holds and not client.dropping, f"dropped without holding: {effect}"
+            assert client.holds, f"dropped without holding: {effect}"
+            assert not client.dropping, f"dropped twice: {effect}"
             client.dropping = True
         elif isinstance(effect, effects.Reserved):
             client.used_bytes += client.waiting_answer.pop(effect.seq)
@@ -259,7 +260,7 @@ class Model:
             least_ns = most_ns - slipped
             assert lag_ns <= most_ns + 10, f"{key} is owed {lag_ns - most_ns} ns more than is due to it"
             if lag_ns < least_ns - 10:  # credit was capped: never into debt
-                assert lag_ns >= -10, f"{key} lost {least_ns - lag_ns} ns and owes {-lag_ns}"
+                assert lag_ns >= -10 - slipped, f"{key} lost {least_ns - lag_ns} ns and owes {-lag_ns}"
         self.ledgers[key] = Ledger(lag_ns, clock.virtual_ns, gpu.slipped_ns, billed_ns, account.weight)
 
     def _check_snapshot(self) -> None:

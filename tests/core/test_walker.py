@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 
@@ -15,14 +15,14 @@ from .model import GIB, MS, SECOND, Model, settle_down
 STEPS: Final = 25_000
 WALKS: Final = 8  # 200,000 steps in all
 CLIENTS_MAX: Final = 12
-MODES: Final = ("auto", "serial", "concurrent")
+MODES: Final[tuple[Literal["auto", "serial", "concurrent"], ...]] = ("auto", "serial", "concurrent")
 
 
 class Walker:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         settings = Settings(
-            scheduling_mode=MODES[seed % 3],  # type: ignore[arg-type]
+            scheduling_mode=MODES[seed % 3],
             unlimited_min_percent=self.random.choice((0, 5, 20)),
             drain_grace_ns=self.random.choice((50, 500)) * MS,
         )

@@ -116,8 +116,15 @@ class Account:
         """Where the account will stand when what it holds now is billed."""
         return self.virtual_ns + self.expected_ns(now_ns) * WHOLE // self.weight
 
-    def settle(self, now_ns: int, held_ns: int, bill_ns: int) -> None:
-        """Bill ``bill_ns`` for what was held since the last time: all of it, or the busy part."""
+    def settle(self, now_ns: int, busy_ns: int | None) -> int:
+        """Bill what was held since the last time, or less if the client was busy for less."""
+        held_ns = self.held_since_settled(now_ns)
+        bill_ns = held_ns if busy_ns is None else min(held_ns, max(0, busy_ns))
+        self.settle_hold(now_ns, held_ns, bill_ns)
+        return bill_ns
+
+    def settle_hold(self, now_ns: int, held_ns: int, bill_ns: int) -> None:
+        """Bill so much for what was held since the last time."""
         if self.open_ns != CLOSED:
             self.open_ns = now_ns
         self.pending_ns = 0

@@ -64,7 +64,7 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
         if busy_ns < bill_ns:
             bill_ns = busy_ns if busy_ns > 0 else 0
     if held_ns:
-        account.settle(now_ns, held_ns, bill_ns)
+        account.settle_hold(now_ns, held_ns, bill_ns)
         if bill_ns:
             tenant.window.add(now_ns - held_ns, now_ns, bill_ns)
         if tenant.share and tenant.limited:
@@ -115,7 +115,7 @@ def group_ended(gpu: Gpu, now_ns: int) -> None:
     rest = gpu.rest
     gpu.beside = False
     rest.close(now_ns)
-    rest.settle(now_ns, rest.pending_ns, rest.pending_ns)
+    rest.settle_hold(now_ns, rest.pending_ns, rest.pending_ns)
     forgive_borrowed(gpu, rest, gpu.rest_turn_ns, now_ns if gpu.rest_entitled else gpu.turn_started_ns)
     if gpu.group_dropped_ns >= 0:
         tail_ns = min(now_ns - gpu.group_dropped_ns, gpu.settings.drain_grace_ns)

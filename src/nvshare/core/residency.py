@@ -44,6 +44,7 @@ def enqueue(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     if may_overtake and gpu.switching is None and fits(gpu, tenant, now_ns):
         for passed in gpu.outside:
             passed.overtaken = True
+            gpu.set_dirty = True  # its patience now ends the slice
         _join(gpu, tenant, now_ns)
         gpu.push_ready(tenant)
     else:

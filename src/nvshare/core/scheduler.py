@@ -338,7 +338,7 @@ class Scheduler:
         tenant.memory.leave(client.key, now_ns, out)
         gpu.set_used(tenant, tenant.memory.used_bytes)
         if not tenant.clients and tenant.idle:
-            gpu.went_idle(tenant, now_ns)
+            gpu.look_again(tenant, max(now_ns, tenant.idle_since_ns + ACTIVE_NS))
         self._after_membership(gpu, tenant, None, now_ns, out)
 
     # ---- memory ------------------------------------------------------------------------------
@@ -478,7 +478,7 @@ class Scheduler:
             gpu.clock.advance(now_ns)
             for tenant in gpu.tenants.values():
                 if tenant.limited:
-                    lags.append((tenant.pod, gpu.key, tenant.account.lag_ns(gpu.clock, now_ns)))
+                    lags.append((tenant.pod, gpu.key, _settled_lag_ns(gpu, tenant, now_ns)))
         return Checkpoint(
             clients=tuple(
                 ClientRecord(
@@ -531,6 +531,15 @@ def _queue(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
         gpu.push_ready(tenant)
     elif tenant not in gpu.outside:
         residency.enqueue(gpu, tenant, now_ns, out)
+
+
+def _settled_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """Without the present hold where its client will tell its busy time when it resumes."""
+    lag_ns = tenant.account.lag_ns(gpu.clock, now_ns)
+    client = tenant.hold_client
+    if client is not None and client.reports_busy and not tenant.hold_shared:
+        lag_ns += tenant.account.expected_ns(now_ns)
+    return lag_ns
 
 
 def _billed_busy_ns(client: Client) -> int:
