@@ -130,23 +130,22 @@ class Account:
         self.pending_ns = 0
         self.paused = False
         self.occupied_ns += held_ns
-        if bill_ns:
-            self._bill(bill_ns)
-
-    def charge(self, busy_ns: int) -> None:
-        """Bill time that no hold is known for."""
-        self.occupied_ns += busy_ns
-        self._bill(busy_ns)
-
-    def _bill(self, bill_ns: int) -> None:
         self.billed_ns += bill_ns
         weight = self.weight
         if weight == WHOLE:  # then there never is a remainder
             self.virtual_ns += bill_ns
-        else:
+        elif bill_ns:
             scaled = bill_ns * WHOLE + self._remainder
             self.virtual_ns += scaled // weight
             self._remainder = scaled % weight
+
+    def charge(self, busy_ns: int) -> None:
+        """Bill time that no hold is known for."""
+        self.occupied_ns += busy_ns
+        self.billed_ns += busy_ns
+        scaled = busy_ns * WHOLE + self._remainder
+        self.virtual_ns += scaled // self.weight
+        self._remainder = scaled % self.weight
 
     def lag_ns(self, clock: VirtualClock, now_ns: int) -> int:
         """GPU time owed to the tenant (negative: it is ahead and must wait)."""

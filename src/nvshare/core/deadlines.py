@@ -55,17 +55,16 @@ class Deadlines:
         self._serial = 0
         self.bound_ns = NEVER
 
-    def note(self, gpu: Gpu, at_ns: int) -> None:
-        """The next look at a GPU is at ``at_ns``, or later if the end of its turn is open."""
-        gpu.deadline_ns = at_ns
+    def note(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
+        """A decision was made: the present turn must be dropped at ``drop_ns``, or later if that is open."""
+        gpu.deadline_ns = at_ns = next_look_ns(gpu, drop_ns, now_ns)
         if at_ns < self.bound_ns:
             self.bound_ns = at_ns
-        if at_ns == gpu.queued_ns and not gpu.end_open:
-            return
-        gpu.queued_ns = NEVER
-        if not gpu.unqueued:
-            gpu.unqueued = True
-            self._unqueued.append(gpu)
+        if at_ns != gpu.queued_ns or gpu.end_open:
+            gpu.queued_ns = NEVER
+            if not gpu.unqueued:
+                gpu.unqueued = True
+                self._unqueued.append(gpu)
 
     def settle(self, gpu: Gpu) -> None:
         """Compute the end of a turn that was left open."""

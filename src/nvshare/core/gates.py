@@ -36,7 +36,9 @@ def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     if account.open_ns == CLOSED:
         account.open_ns = now_ns
     waits = gpu.waiting_weight > 0 or bool(gpu.free_ready)
-    gpu.hint(client, waits, gpu.beside and not tenant.limited, out)
+    hints = (waits, gpu.limited_present, gpu.beside and not tenant.limited)
+    if hints != client.hints:
+        gpu.hint(client, hints[0], hints[2], out)
     out.append(client.grant)
 
 

@@ -332,7 +332,9 @@ class Gpu:
                 heapq.heappop(ready)
             tenant.ready_mark = 0
             self.ready_count -= 1
-            self.forget_waiting(tenant)
+            account = tenant.account
+            self.waiting_weight -= account.weight
+            self.waiting_lag -= account.weight * account.virtual_ns
         else:
             self.free_ready.pop(tenant, None)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from nvshare.core import billing, events, gates, late, residency, turns
 from nvshare.core.account import WHOLE
-from nvshare.core.deadlines import Deadlines, next_look_ns
+from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import ACTIVE_NS, SECOND, Gpu
 from nvshare.core.limits import LimitsBook, PodLimits
@@ -89,7 +89,7 @@ class Scheduler:
         waits = gpu.waiting_weight > 0 or bool(gpu.free_ready)
         if waits is not gpu.hinted_waits or gpu.beside is not gpu.hinted_beside:
             gates.refresh_hints(gpu, out)
-        self._deadlines.note(gpu, next_look_ns(gpu, drop_ns, now_ns))
+        self._deadlines.note(gpu, drop_ns, now_ns)
 
     def _dropped_as_planned(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
         """The planned end of a turn has come, and nothing else: no need to find out again what to do."""
@@ -116,7 +116,7 @@ class Scheduler:
         gpu.plan_ns = NEVER
         if gpu.late:  # nobody waits for the drain of one that runs by duty cycle
             return False
-        self._deadlines.note(gpu, next_look_ns(gpu, NEVER, now_ns))
+        self._deadlines.note(gpu, NEVER, now_ns)
         return True
 
     def _decide(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> int:
@@ -149,7 +149,7 @@ class Scheduler:
                 turns.fill_gaps(gpu, now_ns, out)
             least_ns = turns.least_end(gpu, now_ns)
             if least_ns > now_ns:
-                gpu.end_open = True
+                gpu.end_open = least_ns < NEVER
                 return least_ns
             drop_ns, reason = turns.turn_end(gpu, now_ns)
             if drop_ns > now_ns:
@@ -200,8 +200,9 @@ class Scheduler:
         if client is None or not self.on or not client.connected:
             return
         gpu = client.gpu
-        turns.request(gpu, client, now_ns, out)
-        self._advance(gpu, now_ns, out)
+        if not turns.join_calmly(gpu, client, now_ns, out):
+            turns.request(gpu, client, now_ns, out)
+            self._advance(gpu, now_ns, out)
 
     def _lock_released(self, event: events.LockReleased, now_ns: int, out: list[Effect]) -> None:
         key, busy_ns, kernel_ns, again = event
@@ -216,7 +217,12 @@ class Scheduler:
             client.told_waiting = False
             client.tenant.wanting += 1
         turns.release(gpu, client, busy_ns, kernel_ns, now_ns, out)
-        self._advance(gpu, now_ns, out)
+        if gpu.holder is None and turns.calm(gpu, now_ns):
+            gpu.wake_ns = gpu.plan_ns = NEVER
+            gpu.end_open = False
+            self._deadlines.note(gpu, NEVER, now_ns)
+        else:
+            self._advance(gpu, now_ns, out)
 
     def _busy_reported(self, event: events.BusyReported, now_ns: int, out: list[Effect]) -> None:
         key, busy_ns, idle_ns = event
