@@ -71,8 +71,8 @@ class Deadlines:
         if gpu.end_open:
             gpu.end_open = False
             decided_ns = gpu.clock.at_ns
-            gpu.plan_ns, gpu.plan_reason = turns.turn_end(gpu, decided_ns)
-            gpu.deadline_ns = next_look_ns(gpu, gpu.plan_ns, decided_ns)
+            drop_ns, _ = turns.turn_end(gpu, decided_ns)
+            gpu.deadline_ns = next_look_ns(gpu, drop_ns, decided_ns)
 
     def next_ns(self) -> int | None:
         """When the first GPU is due."""

@@ -67,8 +67,6 @@ class Gpu:
         "overloaded",
         "pace_mark",
         "peak_running_bytes",
-        "plan_ns",
-        "plan_reason",
         "queued_ns",
         "ready",
         "ready_count",
@@ -152,8 +150,6 @@ class Gpu:
         self.order = order  # of being seen
         self.deadline_ns = NEVER  # the next look at it, not before ...
         self.end_open = False  # ... if the end of the present turn has not been computed yet
-        self.plan_ns = NEVER  # the end of the present turn, until the next decision or word of its holder
-        self.plan_reason = DropReason.TURN
         self.queued_ns = NEVER  # the deadline the heap of all GPUs knows of
         self.unqueued = False
         self.resuming: dict[int, int] = {}  # clients of a former life we wait for -> busy time billed

@@ -63,7 +63,7 @@ class Scheduler:
         out: list[Effect] = []
         if self._deadlines.bound_ns <= now_ns:
             for gpu in self._deadlines.pop_due(now_ns):
-                if gpu.plan_ns > now_ns or not self._dropped_as_planned(gpu, now_ns, out):
+                if gpu.holder is None or not self._ended_turn(gpu, now_ns, out):
                     self._advance(gpu, now_ns, out)
         self._handlers[type(event)](event, now_ns, out)
         return out
@@ -91,9 +91,8 @@ class Scheduler:
             gates.refresh_hints(gpu, out)
         self._deadlines.note(gpu, drop_ns, now_ns)
 
-    def _dropped_as_planned(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
-        """The planned end of a turn has come, and nothing else: no need to find out again what to do."""
-        holder = gpu.holder
+    def _ended_turn(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
+        """If the end of an exclusive turn has come and nothing else can be due: the short way."""
         if (
             gpu.free_ready
             or gpu.late
@@ -104,16 +103,16 @@ class Scheduler:
             or gpu.switching is not None
             or gpu.resuming
             or gpu.recalls
-            or gpu.requeue
-            or (holder is not None and holder.working == 0)
             or (gpu.idlers and gpu.idlers[0][0] <= now_ns)
         ):
             return False
         clock = gpu.clock
         if clock.at_ns < now_ns:
             clock.advance(now_ns)
-        turns.drop_all(gpu, gpu.plan_reason, now_ns, out)
-        gpu.plan_ns = NEVER
+        drop_ns, reason = turns.turn_end(gpu, now_ns)
+        if drop_ns > now_ns:
+            return False
+        turns.drop_all(gpu, reason, now_ns, out)
         if gpu.late:  # nobody waits for the drain of one that runs by duty cycle
             return False
         self._deadlines.note(gpu, NEVER, now_ns)
@@ -122,7 +121,6 @@ class Scheduler:
     def _decide(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> int:
         """Do all that is due on a GPU; returns when its turn must be dropped, if it has one."""
         gpu.end_open = False
-        gpu.plan_ns = NEVER
         for _ in range(STEPS_MAX):
             while gpu.requeue:
                 _queue(gpu, gpu.requeue.pop(), now_ns, out)
@@ -153,7 +151,6 @@ class Scheduler:
                 return least_ns
             drop_ns, reason = turns.turn_end(gpu, now_ns)
             if drop_ns > now_ns:
-                gpu.plan_ns, gpu.plan_reason = drop_ns, reason
                 return drop_ns
             turns.drop_all(gpu, reason, now_ns, out)
         return NEVER
@@ -218,7 +215,7 @@ class Scheduler:
             client.tenant.wanting += 1
         turns.release(gpu, client, busy_ns, kernel_ns, now_ns, out)
         if gpu.holder is None and turns.calm(gpu, now_ns):
-            gpu.wake_ns = gpu.plan_ns = NEVER
+            gpu.wake_ns = NEVER
             gpu.end_open = False
             self._deadlines.note(gpu, NEVER, now_ns)
         else:
@@ -232,7 +229,6 @@ class Scheduler:
         gpu = client.gpu
         if gpu.end_open:
             self._deadlines.settle(gpu)
-        gpu.plan_ns = NEVER
         gpu.clock.advance(now_ns)
         if billing.report_busy(gpu, client, busy_ns, idle_ns, now_ns):
             self._advance(gpu, now_ns, out)
