@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import resource
 import time
+from dataclasses import replace
 
 from nvshare.sim.scenario import SECOND_NS
 from nvshare.sim.scenario_file import load
@@ -18,7 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=0.1, help="how long to simulate (default: 0.1)")
     hours = parser.parse_args().hours
-    world = World(load("fleet"), seed=1)
+    world = World(replace(load("fleet"), duration_ns=round(hours * 3600 * SECOND_NS)), seed=1)
     steps = 20
     started = time.process_time()
     sizes = []

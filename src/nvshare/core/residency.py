@@ -170,7 +170,7 @@ def _end_slice_if_due(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
         return
     founder, check_ns = _founder(gpu, now_ns)
     if founder is None:
-        gpu.set_check_ns = check_ns
+        gpu.set_check_ns = min(NEVER, check_ns)
         return
     if not _would_fit_alone(gpu, founder, now_ns):
         gpu.set_check_ns = min(tenant.dropped_ns for tenant in gpu.late) + gpu.settings.max_runtime_ns
@@ -199,20 +199,17 @@ def _founder(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
     )
     unlimited = next((tenant for tenant in gpu.outside if not tenant.limited), None)
     inside_ns = _inside_virtual(gpu, now_ns)
+    wait_ns = NEVER
     if limited is not None:
         wait_ns = clock.real_until(limited.account.virtual_ns)
         if wait_ns == 0 and (inside_ns is None or limited.account.virtual_ns <= inside_ns):
             return limited, now_ns
-    else:
-        wait_ns = NEVER
     if unlimited is not None:
         rest_owed = gpu.settings.unlimited_min_percent > 0 and gpu.rest.virtual_ns <= clock.virtual_ns
         if inside_ns is None or inside_ns > clock.virtual_ns or rest_owed:
             return unlimited, now_ns
-        wait_ns = min(wait_ns, gpu.turn_ns)
-    elif wait_ns == 0:
-        wait_ns = gpu.turn_ns
-    return None, min(NEVER, now_ns + wait_ns)
+        wait_ns = 0
+    return None, now_ns + max(gpu.turn_ns, wait_ns)
 
 
 def _inside_virtual(gpu: Gpu, now_ns: int) -> int | None:
