@@ -193,8 +193,8 @@ def main() -> None:
             cost = measure(make, clients)
             core_us.append(cost.core_us)
             print(
-                f"{name:18} {clients:7} {cost.whole_us:5.2f} us {cost.driver_us:5.2f} us {cost.core_us:5.2f} us"
-                f" {1e6 / cost.core_us:9,.0f} events/s"
+                f"{name:18} {clients:7} {cost.whole_us:5.2f} us {cost.driver_us:5.2f} us"
+                f" {cost.core_us:5.2f} us {1e6 / cost.core_us:9,.0f} events/s"
             )
         print(f"{name:18}   cost per event, 500 clients / 50 clients: {core_us[1] / core_us[0]:.2f}")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-from nvshare.core import late, turns
+from nvshare.core import ends, late
 from nvshare.core.gpu import Gpu
 from nvshare.core.tenant import NEVER
 
@@ -71,7 +71,7 @@ class Deadlines:
         if gpu.end_open:
             gpu.end_open = False
             decided_ns = gpu.clock.at_ns
-            drop_ns, _ = turns.turn_end(gpu, decided_ns)
+            drop_ns, _ = ends.turn_end(gpu, decided_ns)
             gpu.deadline_ns = next_look_ns(gpu, drop_ns, decided_ns)
 
     def next_ns(self) -> int | None:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any, Final
 
-from nvshare.core import billing, events, gates, late, residency, turns
+from nvshare.core import billing, calm, ends, events, gates, late, residency, turns
 from nvshare.core.account import WHOLE
 from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
@@ -109,7 +109,7 @@ class Scheduler:
         clock = gpu.clock
         if clock.at_ns < now_ns:
             clock.advance(now_ns)
-        drop_ns, reason = turns.turn_end(gpu, now_ns)
+        drop_ns, reason = ends.turn_end(gpu, now_ns)
         if drop_ns > now_ns:
             return False
         turns.drop_all(gpu, reason, now_ns, out)
@@ -145,11 +145,11 @@ class Scheduler:
                     turns.join_group(gpu, now_ns, out)
             elif gpu.free_ready and turns.may_fill_gaps(gpu):
                 turns.fill_gaps(gpu, now_ns, out)
-            least_ns = turns.least_end(gpu, now_ns)
+            least_ns = ends.least_end(gpu)
             if least_ns > now_ns:
                 gpu.end_open = least_ns < NEVER
                 return least_ns
-            drop_ns, reason = turns.turn_end(gpu, now_ns)
+            drop_ns, reason = ends.turn_end(gpu, now_ns)
             if drop_ns > now_ns:
                 return drop_ns
             turns.drop_all(gpu, reason, now_ns, out)
@@ -197,7 +197,7 @@ class Scheduler:
         if client is None or not self.on or not client.connected:
             return
         gpu = client.gpu
-        if not turns.join_calmly(gpu, client, now_ns, out):
+        if client.tenant.limited or not calm.join(gpu, client, now_ns, out):
             turns.request(gpu, client, now_ns, out)
             self._advance(gpu, now_ns, out)
 
@@ -214,7 +214,7 @@ class Scheduler:
             client.told_waiting = False
             client.tenant.wanting += 1
         turns.release(gpu, client, busy_ns, kernel_ns, now_ns, out)
-        if gpu.holder is None and turns.calm(gpu, now_ns):
+        if not gpu.requeue and not gpu.ready_count and calm.is_calm(gpu, now_ns):
             gpu.wake_ns = NEVER
             gpu.end_open = False
             self._deadlines.note(gpu, NEVER, now_ns)
@@ -483,9 +483,7 @@ class Scheduler:
                     lags.append((tenant.pod, gpu.key, _settled_lag_ns(gpu, tenant, now_ns)))
         return Checkpoint(
             clients=tuple(
-                ClientRecord(
-                    client.key, client.tenant.pod, client.gpu.key, _billed_busy_ns(client)
-                )
+                ClientRecord(client.key, client.tenant.pod, client.gpu.key, _billed_busy_ns(client))
                 for client in self.clients.values()
                 if client.connected
             ),

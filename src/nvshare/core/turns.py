@@ -1,14 +1,12 @@
-"""Who runs next, and when a turn ends.
+"""Who runs next. When a turn ends is in ``ends``.
 
 Rules:
 1. Limited tenants take exclusive turns. The one furthest behind in virtual time goes first, and only
    if the virtual clock has reached it: a quota is a cap. A ``share`` tenant may also borrow idle time.
 2. Unlimited tenants run together, as one group, in the rest. The group has an account of its own with
    the minimum share: behind on that, it queues like a limited tenant; else it gives way to any.
-3. A turn ends when the cap is reached, or when it is long enough and somebody entitled is further
-   behind. A holder that would be picked again is not dropped; one that was does not take the turn
-   back by a hair. DROP goes out one expected drain early.
-4. Holding without working is not billed, and ends when somebody who could run waits.
+3. A holder that was dropped for somebody else does not take the turn back by a hair.
+4. Holding without working is not billed.
 5. Unlimited tenants with short kernels may fill the gaps of a holder that works part of the time.
 """
 
@@ -16,18 +14,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.core import billing, gates, late
-from nvshare.core.account import CLOSED, WHOLE, Account
+from nvshare.core import billing, ends, gates, late
+from nvshare.core.account import CLOSED, WHOLE
 from nvshare.core.effects import DropReason, Effect
 from nvshare.core.gpu import MS, SECOND, Gpu
 from nvshare.core.tenant import NEVER, UNLIMITED_PERCENT, Client, Tenant
 
-HOLD_MIN_NS: Final = 2 * MS
-"""A DROP right behind the grant would be a turn without work."""
 BESIDE_DUTY_PERCENT: Final = 80
 BESIDE_KERNEL_NS: Final = 3 * MS // 10
-BESIDE_FOR_NS: Final = 10 * SECOND
-"""Gaps are filled for so long before they are measured again without company."""
 REPAYABLE_FREE: Final = 2 * WHOLE // 100
 REPAYABLE_NS: Final = 5 * SECOND
 
@@ -41,7 +35,7 @@ def request(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
         return
     tenant = client.tenant
     if tenant.wanting == 0 and tenant.holding == 0:
-        _wake(gpu, tenant, now_ns)
+        wake(gpu, tenant, now_ns)
     client.wants = True
     client.wanted_ns = now_ns
     client.told_waiting = False
@@ -54,57 +48,7 @@ def request(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
         gpu.requeue.append(tenant)
 
 
-def calm(gpu: Gpu, now_ns: int) -> bool:
-    """Nobody with a quota holds or waits, and nothing is under way but the group: there is nothing to decide."""
-    return not (
-        gpu.holder is not None
-        or gpu.ready_count
-        or gpu.free_ready
-        or gpu.requeue
-        or gpu.draining
-        or gpu.late
-        or gpu.urgent
-        or gpu.outside
-        or gpu.set_dirty
-        or gpu.set_check_ns <= now_ns
-        or gpu.switching is not None
-        or gpu.resuming
-        or gpu.recalls
-        or gpu.beside
-        or gpu.hinted_waits
-        or gpu.hinted_beside
-        or (gpu.idlers and gpu.idlers[0][0] <= now_ns)
-    )
-
-
-def join_calmly(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> bool:
-    """An idle unlimited tenant asks on a calm GPU: it joins the group at once, and no deadline changes.
-
-    The short way to what ``request``, a place in line, ``start_turn`` and ``join_group`` come to.
-    """
-    tenant = client.tenant
-    if tenant.limited or tenant.wanting or tenant.holding or not tenant.in_set or not calm(gpu, now_ns):
-        return False
-    if tenant.spans_gpus or tenant.late_turns:
-        return False
-    _wake(gpu, tenant, now_ns)
-    if not gpu.group:
-        gpu.rest.cap_lag(gpu.rest_turn_ns, gpu.clock)
-        gpu.turn_started_ns = now_ns
-        gpu.rest_entitled = _rest_owed(gpu, None)
-        gpu.handovers += 1
-        gpu.rest.open(now_ns)
-    gpu.enter_group(tenant)
-    tenant.turns += 1
-    client.wanted_ns = now_ns
-    client.told_waiting = False
-    gates.open_gate(gpu, client, now_ns, out)
-    if gpu.group_bytes > gpu.peak_running_bytes:
-        gpu.peak_running_bytes = gpu.group_bytes
-    return True
-
-
-def _wake(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+def wake(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     """Back from idle: at most one turn of credit; debt stays."""
     account = tenant.account
     account.virtual_ns -= gpu.slipped_ns - tenant.slip_mark_ns  # what slipped meanwhile was others'
@@ -267,112 +211,6 @@ def drop_all(gpu: Gpu, reason: DropReason, now_ns: int, out: list[Effect]) -> No
         drop(gpu, holder, reason, now_ns, out)
 
 
-def least_end(gpu: Gpu, now_ns: int) -> int:
-    """A moment before which nothing but a pause of the holder can end the present turn; 0 if it may be now."""
-    holder = gpu.holder
-    if holder is not None:
-        if holder.working == 0:
-            return 0
-        if holder.pace_mark != gpu.pace_mark:
-            gpu.fit_pace(holder)
-    elif gpu.ready_count == 0:
-        return NEVER
-    return gpu.turn_started_ns + HOLD_MIN_NS
-
-
-def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
-    """When the present turn must be dropped, and why."""
-    holder = gpu.holder
-    if holder is None:
-        return _group_end(gpu, now_ns)
-    top = gpu.peek_ready() if gpu.ready else None
-    if holder.working == 0 and _somebody_could_run(gpu, top):
-        return now_ns, DropReason.IDLE
-    if holder.pace_mark != gpu.pace_mark:
-        gpu.fit_pace(holder)
-    account = holder.account
-    held_ns = account.pending_ns
-    if account.open_ns != CLOSED:
-        held_ns += now_ns - account.open_ns
-    if account.duty_percent != 100:
-        held_ns = held_ns * account.duty_percent // 100
-    virtual_ns = account.virtual_ns + held_ns * WHOLE // account.weight
-    end_ns, reason = NEVER, DropReason.QUOTA
-    if not holder.share or gpu.free_ready:
-        end_ns = _cap_end(gpu, holder, virtual_ns, now_ns)
-    turn_end_ns = gpu.turn_started_ns + holder.turn_ns
-    if turn_end_ns < end_ns and (top is not None or gpu.free_ready):
-        contested_ns = _contested_end(gpu, account, virtual_ns, top, now_ns)
-        if turn_end_ns > contested_ns:
-            contested_ns = turn_end_ns
-        if contested_ns < end_ns:
-            end_ns, reason = contested_ns, DropReason.TURN
-    if gpu.beside and gpu.turn_started_ns + BESIDE_FOR_NS < end_ns:
-        end_ns, reason = gpu.turn_started_ns + BESIDE_FOR_NS, DropReason.TURN
-    if end_ns >= NEVER:
-        return NEVER, reason
-    end_ns -= holder.tail_ns
-    earliest_ns = gpu.turn_started_ns + HOLD_MIN_NS
-    return (end_ns if end_ns > earliest_ns else earliest_ns), reason
-
-
-def _contested_end(gpu: Gpu, account: Account, virtual_ns: int, top: Tenant | None, now_ns: int) -> int:
-    """When somebody else is entitled and further behind than the holder."""
-    other_ns = _next_virtual(gpu, top)
-    contested_ns = now_ns if gpu.outside else now_ns + gpu.clock.real_until(other_ns)
-    if virtual_ns < other_ns:
-        if account.open_ns == CLOSED:
-            return NEVER
-        ahead_ns = (other_ns - virtual_ns) * account.weight // WHOLE
-        cross_ns = now_ns + ahead_ns * 100 // account.duty_percent + 1
-        if cross_ns > contested_ns:
-            return cross_ns
-    return contested_ns
-
-
-def _cap_end(gpu: Gpu, holder: Tenant, virtual_ns: int, now_ns: int) -> int:
-    """When the holder will have had its share, and a turn more."""
-    account, clock = holder.account, gpu.clock
-    ahead = holder.ahead if not gpu.outside else gpu.allowance(account.weight, gpu.slice_ns())
-    room = clock.virtual_ns + ahead - virtual_ns
-    if room <= 0:
-        return now_ns
-    if account.open_ns == CLOSED:
-        return NEVER
-    closing = WHOLE * account.duty_percent * clock.denominator - 100 * account.weight * clock.numerator
-    if closing <= 0:
-        return NEVER
-    return now_ns + room * account.weight * clock.denominator * 100 // closing
-
-
-def _somebody_could_run(gpu: Gpu, top: Tenant | None) -> bool:
-    return bool(gpu.free_ready) or (top is not None and _due(gpu, top))
-
-
-def _next_virtual(gpu: Gpu, top: Tenant | None) -> int:
-    """Where the one furthest behind among the others stands."""
-    if top is None:
-        return gpu.rest.virtual_ns if gpu.settings.unlimited_min_percent else NEVER
-    virtual_ns = top.account.virtual_ns
-    if gpu.free_ready and gpu.rest.virtual_ns < virtual_ns and gpu.settings.unlimited_min_percent:
-        return gpu.rest.virtual_ns
-    return virtual_ns
-
-
-def _group_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
-    top = gpu.peek_ready()
-    if top is None or gpu.resuming:
-        return NEVER, DropReason.TURN
-    virtual_ns = top.account.virtual_ns
-    end_ns = now_ns + gpu.clock.real_until(virtual_ns - _relax(gpu, top))
-    if gpu.rest_entitled:
-        rest_ns = gpu.rest.virtual_at(now_ns)
-        if rest_ns < virtual_ns:
-            end_ns = max(end_ns, now_ns + (virtual_ns - rest_ns) * gpu.rest.weight // WHOLE + 1)
-        end_ns = max(end_ns, gpu.turn_started_ns + gpu.rest_turn_ns)
-    return max(end_ns - gpu.group_tail_ns, gpu.turn_started_ns + HOLD_MIN_NS), DropReason.TURN
-
-
 # ---- starting turns -----------------------------------------------------------------------------
 
 
@@ -384,9 +222,9 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     top = gpu.peek_ready() if gpu.ready else None
     if top is not None and top is gpu.yielded:
         top = _unless_by_a_hair(gpu, top)
-    if gpu.free_ready and _rest_owed(gpu, top):
+    if gpu.free_ready and rest_owed(gpu, top):
         return _start_group(gpu, True, now_ns, out)
-    if top is not None and not gpu.resuming and _due(gpu, top):
+    if top is not None and not gpu.resuming and ends.due(gpu, top):
         return _start_exclusive(gpu, top, now_ns, out)
     if gpu.free_ready:
         return _start_group(gpu, False, now_ns, out)
@@ -399,7 +237,7 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
         if borrower is not None:
             return _start_exclusive(gpu, borrower, now_ns, out)
     if top is not None:
-        wait_ns = gpu.clock.real_until(top.account.virtual_ns - _relax(gpu, top))
+        wait_ns = gpu.clock.real_until(top.account.virtual_ns - ends.relax(gpu, top))
         gpu.wake_ns = now_ns + (wait_ns if wait_ns > 1 else 1)
     return False
 
@@ -407,31 +245,15 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
 def _unless_by_a_hair(gpu: Gpu, top: Tenant) -> Tenant:
     """The one furthest behind is first; but who just made way does not take the turn back by a hair."""
     other = gpu.peek_other(top)
-    return other if other is not None and _due(gpu, other) else top
+    return other if other is not None and ends.due(gpu, other) else top
 
 
-def _due(gpu: Gpu, tenant: Tenant) -> bool:
-    """The clock has reached it, so its quota lets it run."""
-    ahead = tenant.account.virtual_ns - gpu.clock.virtual_ns
-    if ahead <= 0:
-        return True
-    return bool(gpu.outside) and ahead <= _relax(gpu, tenant)
-
-
-def _rest_owed(gpu: Gpu, top: Tenant | None) -> bool:
+def rest_owed(gpu: Gpu, top: Tenant | None) -> bool:
     """The group is behind on its minimum, and further than anybody else."""
     rest_ns = gpu.rest.virtual_ns
     if rest_ns > gpu.clock.virtual_ns or not gpu.settings.unlimited_min_percent:
         return False
     return top is None or rest_ns <= top.account.virtual_ns
-
-
-def _relax(gpu: Gpu, tenant: Tenant) -> int:
-    """While others wait for memory, a quota is kept over slices: one may be a slice ahead."""
-    if not gpu.outside:
-        return 0
-    gpu.fit_pace(tenant)
-    return max(0, gpu.allowance(tenant.account.weight, gpu.slice_ns()) - tenant.ahead)
 
 
 def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> bool:
@@ -485,7 +307,7 @@ def may_fill_gaps(gpu: Gpu) -> bool:
     holder = gpu.holder
     if holder is None or not gpu.free_ready or holder.account.duty_percent > BESIDE_DUTY_PERCENT:
         return False
-    if gpu.turn_started_ns - holder.gap_known_ns > BESIDE_FOR_NS:
+    if gpu.turn_started_ns - holder.gap_known_ns > ends.BESIDE_FOR_NS:
         return False
     return all(0 < tenant.kernel_ns <= BESIDE_KERNEL_NS for tenant in gpu.free_ready)
 
