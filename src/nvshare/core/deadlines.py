@@ -4,8 +4,8 @@ Rules:
 1. The end of a turn is computed when somebody asks for it, not whenever it may have changed: within the first
    moments of a turn, which nothing can end, a GPU changes many times.
 2. It is computed from what the last decision left, and for the moment of that decision. So whether
-   somebody asks at once, later or never changes nothing. Whoever changes the books of a GPU without a
-   decision (``decide`` of the scheduler), or moves its clock, calls ``settle`` before.
+   somebody asks at once, later or never changes nothing. Who changes the books of a GPU or moves its
+   clock, and leaves it at that without a decision, settles its deadline before.
 3. Until then a lower bound is known. ``bound_ns`` is never later than the next look at any GPU.
 """
 
@@ -73,6 +73,10 @@ class Deadlines:
             decided_ns = gpu.clock.at_ns
             drop_ns, _ = ends.turn_end(gpu, decided_ns)
             gpu.deadline_ns = next_look_ns(gpu, drop_ns, decided_ns)
+
+    def settle_all(self) -> None:
+        for gpu in self._unqueued:
+            self.settle(gpu)
 
     def next_ns(self) -> int | None:
         """When the first GPU is due."""

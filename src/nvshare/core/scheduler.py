@@ -469,13 +469,13 @@ class Scheduler:
     # ---- looking in --------------------------------------------------------------------------
 
     def snapshot(self, now_ns: int) -> Snapshot:
-        self._deadlines.next_ns()
+        self._deadlines.settle_all()
         return Snapshot(now_ns, self.on, tuple(snapshot_gpu(gpu, now_ns) for gpu in self.gpus.values()))
 
     def checkpoint(self, now_ns: int) -> Checkpoint:
         """What the next daemon must know."""
         lags = []
-        self._deadlines.next_ns()
+        self._deadlines.settle_all()
         for gpu in self.gpus.values():
             gpu.clock.advance(now_ns)
             for tenant in gpu.tenants.values():
