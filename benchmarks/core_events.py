@@ -133,7 +133,7 @@ class Turns(Load):
 
 
 class Cycles(Load):
-    """Clients that release as soon as their grant has reached them, without having worked."""
+    """Clients that release as soon as their grant has reached them, before anybody else says anything."""
 
     def drive(self, count: int) -> float:
         handle, pending = self.core.handle, self.pending
@@ -146,7 +146,7 @@ class Cycles(Load):
                 event = self.wait()
             for effect in handle(event, self.now_ns):
                 if type(effect) is effects.Grant:
-                    pending.append(events.LockReleased(effect.client, 0))
+                    pending.appendleft(events.LockReleased(effect.client, 0))
             if type(event) is events.LockReleased:
                 pending.append(events.LockRequested(event.client))
         return time.process_time() - started
