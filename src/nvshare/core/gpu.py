@@ -17,7 +17,7 @@ MS: Final = 1_000_000
 SECOND: Final = 1_000 * MS
 
 TURN_MIN_NS: Final = 10 * MS
-TURN_MAX_NS: Final = 60 * MS
+TURN_MAX_NS: Final = 50 * MS
 TURN_PERIOD_NS: Final = 400 * MS
 """A turn is at most this long times the tenant's share, so that small shares do not wait long."""
 ACTIVE_NS: Final = SECOND
