@@ -215,7 +215,8 @@ class Scheduler:
             client.tenant.wanting += 1
         turns.release(gpu, client, busy_ns, kernel_ns, now_ns, out)
         if not gpu.requeue and not gpu.ready_count and calm.is_calm(gpu, now_ns):
-            gpu.wake_ns = NEVER
+            if not gpu.group:
+                gpu.wake_ns = NEVER
             gpu.end_open = False
             self._deadlines.note(gpu, NEVER, now_ns)
         else:

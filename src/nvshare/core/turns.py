@@ -216,7 +216,6 @@ def drop_all(gpu: Gpu, reason: DropReason, now_ns: int, out: list[Effect]) -> No
 
 def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     """Give the free GPU to whoever is next. False if nobody may run now."""
-    gpu.wake_ns = NEVER
     if gpu.waiting_weight:
         _slip(gpu)
     top = gpu.peek_ready() if gpu.ready else None
@@ -229,13 +228,13 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     if gpu.free_ready:
         return _start_group(gpu, False, now_ns, out)
     if gpu.resuming:
-        if top is not None:
-            gpu.wake_ns = gpu.resume_deadline_ns
+        gpu.wake_ns = NEVER if top is None else gpu.resume_deadline_ns
         return False
     if gpu.share_ready:
         borrower = gpu.peek_borrower()
         if borrower is not None:
             return _start_exclusive(gpu, borrower, now_ns, out)
+    gpu.wake_ns = NEVER
     if top is not None:
         wait_ns = gpu.clock.real_until(top.account.virtual_ns - ends.relax(gpu, top))
         gpu.wake_ns = now_ns + (wait_ns if wait_ns > 1 else 1)
