@@ -20,24 +20,26 @@ WHOLE: Final = 100_000
 """The whole GPU, in thousandths of a percent: the unit of every weight."""
 
 CLOSED: Final = -1
+BUCKETS: Final = 32
+"""Of a rolling window."""
 
 
 class VirtualClock:
     """Virtual nanoseconds of one GPU, advancing at ``numerator / denominator`` of real time."""
 
-    __slots__ = ("_at_ns", "_remainder", "denominator", "numerator", "virtual_ns")
+    __slots__ = ("_remainder", "at_ns", "denominator", "numerator", "virtual_ns")
 
     def __init__(self, now_ns: int) -> None:
         self.virtual_ns = 0
         self.numerator = 1
         self.denominator = 1
-        self._at_ns = now_ns
+        self.at_ns = now_ns
         self._remainder = 0
 
     def advance(self, now_ns: int) -> int:
-        elapsed_ns = now_ns - self._at_ns
+        elapsed_ns = now_ns - self.at_ns
         if elapsed_ns > 0:
-            self._at_ns = now_ns
+            self.at_ns = now_ns
             if self.numerator == self.denominator:
                 self.virtual_ns += elapsed_ns
             else:
@@ -95,7 +97,8 @@ class Account:
 
     def close(self, at_ns: int) -> None:
         if self.open_ns != CLOSED:
-            self.pending_ns += max(0, at_ns - self.open_ns)
+            if at_ns > self.open_ns:
+                self.pending_ns += at_ns - self.open_ns
             self.open_ns = CLOSED
 
     def held_since_settled(self, now_ns: int) -> int:
@@ -115,21 +118,32 @@ class Account:
 
     def settle(self, now_ns: int, busy_ns: int | None) -> int:
         """Bill what was held since the last time, or less if the client was busy for less."""
-        if self.open_ns != CLOSED:
-            self.pending_ns += now_ns - self.open_ns
-            self.open_ns = now_ns
-        held_ns = self.pending_ns
+        held_ns = self.held_since_settled(now_ns)
         bill_ns = held_ns if busy_ns is None else min(held_ns, max(0, busy_ns))
-        self.pending_ns = 0
-        self.paused = False
-        self.occupied_ns += held_ns - bill_ns
-        self.charge(bill_ns)
+        self.settle_hold(now_ns, held_ns, bill_ns)
         return bill_ns
 
-    def charge(self, bill_ns: int) -> None:
-        self.occupied_ns += bill_ns
+    def settle_hold(self, now_ns: int, held_ns: int, bill_ns: int) -> None:
+        """Bill so much for what was held since the last time."""
+        if self.open_ns != CLOSED:
+            self.open_ns = now_ns
+        self.pending_ns = 0
+        self.paused = False
+        self.occupied_ns += held_ns
         self.billed_ns += bill_ns
-        scaled = bill_ns * WHOLE + self._remainder
+        weight = self.weight
+        if weight == WHOLE:  # then there never is a remainder
+            self.virtual_ns += bill_ns
+        elif bill_ns:
+            scaled = bill_ns * WHOLE + self._remainder
+            self.virtual_ns += scaled // weight
+            self._remainder = scaled % weight
+
+    def charge(self, busy_ns: int) -> None:
+        """Bill time that no hold is known for."""
+        self.occupied_ns += busy_ns
+        self.billed_ns += busy_ns
+        scaled = busy_ns * WHOLE + self._remainder
         self.virtual_ns += scaled // self.weight
         self._remainder = scaled % self.weight
 
@@ -157,21 +171,22 @@ class Account:
 class UsageWindow:
     """Billed time in a rolling window, in a fixed number of buckets."""
 
-    BUCKETS: Final = 32
-
     __slots__ = ("_amounts_ns", "_bucket_ns", "_last")
 
     def __init__(self, window_ns: int) -> None:
-        self._bucket_ns = max(1, window_ns // self.BUCKETS)
-        self._amounts_ns = [0] * self.BUCKETS
+        self._bucket_ns = max(1, window_ns // BUCKETS)
+        self._amounts_ns = [0] * BUCKETS
         self._last = 0
 
     def _roll(self, bucket: int) -> None:
         last = self._last
         if bucket > last:
-            for stale in range(last + 1, min(bucket, last + self.BUCKETS) + 1):
-                self._amounts_ns[stale % self.BUCKETS] = 0
             self._last = bucket
+            if bucket == last + 1:
+                self._amounts_ns[bucket % BUCKETS] = 0
+            else:
+                for stale in range(last + 1, min(bucket, last + BUCKETS) + 1):
+                    self._amounts_ns[stale % BUCKETS] = 0
 
     def add(self, start_ns: int, end_ns: int, amount_ns: int) -> None:
         """Spread a bill over the stretch of time it is for."""
@@ -181,13 +196,13 @@ class UsageWindow:
             self._roll(last)
         first = start_ns // size_ns
         if first >= last:
-            self._amounts_ns[last % self.BUCKETS] += amount_ns
+            self._amounts_ns[last % BUCKETS] += amount_ns
             return
         length_ns = end_ns - start_ns
-        for bucket in range(max(first, last - self.BUCKETS + 1), last + 1):
+        for bucket in range(max(first, last - BUCKETS + 1), last + 1):
             lower = max(start_ns, bucket * size_ns)
             upper = min(end_ns, (bucket + 1) * size_ns)
-            self._amounts_ns[bucket % self.BUCKETS] += amount_ns * (upper - lower) // length_ns
+            self._amounts_ns[bucket % BUCKETS] += amount_ns * (upper - lower) // length_ns
 
     def used_ns(self, now_ns: int) -> int:
         self._roll(now_ns // self._bucket_ns)

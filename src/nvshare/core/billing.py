@@ -19,23 +19,21 @@ from nvshare.core.gpu import DEAD_CEILING_NS, TURN_MIN_NS, Gpu
 from nvshare.core.tenant import Client, Tenant
 
 OVERRUN_TURNS: Final = 4
-
-
-def note_busy(client: Client, busy_ns: int) -> None:
-    if busy_ns > client.busy_ns:
-        client.busy_ns = busy_ns
+LEARN_FROM_NS: Final = TURN_MIN_NS // 2
+"""Shorter holds tell little of how a tenant works."""
 
 
 def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: int) -> bool:
     """A holder tells of a gap, of its end, or how far its counter is. True if it began or ended a gap."""
-    note_busy(client, busy_ns)
+    if busy_ns > client.busy_ns:
+        client.busy_ns = busy_ns
     if not client.holds:
         return False
     tenant = client.tenant
-    account = tenant.account
     idle = idle_ns > 0
     changed = idle != client.idle
     if changed:
+        account = tenant.account
         client.idle = idle
         if idle:
             tenant.working -= 1
@@ -56,16 +54,19 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     held_ns = account.pending_ns
     if account.open_ns != CLOSED:
         held_ns += now_ns - account.open_ns
+    bill_ns = held_ns
     client = tenant.hold_client
-    busy_ns = None
     if client is not None and not tenant.hold_shared and client.version >= 3:
         busy_ns = client.busy_ns - tenant.busy_mark_ns
         tenant.busy_mark_ns = client.busy_ns
-        if tenant is gpu.holder and held_ns >= TURN_MIN_NS // 2:
+        if held_ns >= LEARN_FROM_NS and tenant is gpu.holder:
             busy_ns = _own_busy(gpu, tenant, busy_ns, held_ns, now_ns)
+        if busy_ns < bill_ns:
+            bill_ns = busy_ns if busy_ns > 0 else 0
     if held_ns:
-        bill_ns = account.settle(now_ns, busy_ns)
-        tenant.window.add(now_ns - held_ns, now_ns, bill_ns)
+        account.settle_hold(now_ns, held_ns, bill_ns)
+        if bill_ns:
+            tenant.window.add(now_ns - held_ns, now_ns, bill_ns)
         if tenant.share and tenant.limited:
             forgive_borrowed(gpu, account, tenant.turn_ns, now_ns)
 
@@ -84,23 +85,29 @@ def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int)
         if unused_ns:
             tenant.gap_permille = busy_ns * 1000 // unused_ns
             tenant.gap_known_ns = now_ns
-    if not account.paused and unused_ns < DEAD_CEILING_NS and unused_ns * 4 < held_ns:
+    if unused_ns < DEAD_CEILING_NS and unused_ns * 4 < held_ns and not account.paused:
         gpu.learn_dead(unused_ns)
     return busy_ns
 
 
 def forgive_borrowed(gpu: Gpu, account: Account, turn_ns: int, until_ns: int) -> None:
+    clock_ns = gpu.clock.virtual_ns
+    if account.virtual_ns <= clock_ns:
+        return  # it is not ahead at all
     length_ns = max(turn_ns, min(until_ns - gpu.turn_started_ns, OVERRUN_TURNS * turn_ns))
-    ahead = gpu.allowance(account.weight, length_ns)
-    account.virtual_ns = min(account.virtual_ns, gpu.clock.virtual_ns + ahead)
+    most_ns = clock_ns + gpu.allowance(account.weight, length_ns)
+    if account.virtual_ns > most_ns:
+        account.virtual_ns = most_ns
 
 
 def bank_nothing(gpu: Gpu, tenant: Tenant) -> None:
     """Rule 3, when a hold has ended."""
-    gpu.fit_pace(tenant)
-    account = tenant.account
-    most_ns = tenant.turn_ns if tenant.turn_ns > tenant.hold_lag_ns else tenant.hold_lag_ns
-    account.cap_lag(most_ns, gpu.clock)
+    if tenant.pace_mark != gpu.pace_mark:
+        gpu.fit_pace(tenant)
+    account, clock = tenant.account, gpu.clock
+    if account.virtual_ns < clock.virtual_ns:
+        most_ns = tenant.turn_ns if tenant.turn_ns > tenant.hold_lag_ns else tenant.hold_lag_ns
+        account.cap_lag(most_ns, clock)
 
 
 def group_ended(gpu: Gpu, now_ns: int) -> None:
@@ -108,7 +115,7 @@ def group_ended(gpu: Gpu, now_ns: int) -> None:
     rest = gpu.rest
     gpu.beside = False
     rest.close(now_ns)
-    rest.settle(now_ns, None)
+    rest.settle_hold(now_ns, rest.pending_ns, rest.pending_ns)
     forgive_borrowed(gpu, rest, gpu.rest_turn_ns, now_ns if gpu.rest_entitled else gpu.turn_started_ns)
     if gpu.group_dropped_ns >= 0:
         tail_ns = min(now_ns - gpu.group_dropped_ns, gpu.settings.drain_grace_ns)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from nvshare.core.effects import Drop, DropReason, Effect, Grant
+from nvshare.core.account import CLOSED, WHOLE
+from nvshare.core.effects import DropReason, Effect
 from nvshare.core.gpu import Gpu
 from nvshare.core.tenant import Client, Tenant
 
 
 def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     tenant = client.tenant
+    account = tenant.account
     if client.wants:
         client.wants = False
         tenant.wanting -= 1
@@ -23,16 +25,21 @@ def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
         if tenant.hold_client is None:
             tenant.hold_client = client
             tenant.busy_mark_ns = client.busy_ns
-            tenant.hold_lag_ns = tenant.account.lag_ns(gpu.clock, now_ns)
+            # Nothing of the hold that begins is billed yet, so the lag is the plain difference.
+            tenant.hold_lag_ns = (gpu.clock.virtual_ns - account.virtual_ns) * account.weight // WHOLE
         elif tenant.hold_client is not client:
             tenant.hold_shared = True
     elif client.idle:
         client.idle = False
         tenant.working += 1
     client.dropping = False
-    tenant.account.open(now_ns)
-    gpu.hint(client, gpu.someone_waits(), gpu.beside and not tenant.limited, out)
-    out.append(Grant(client.key))
+    if account.open_ns == CLOSED:
+        account.open_ns = now_ns
+    waits = gpu.waiting_weight > 0 or bool(gpu.free_ready)
+    hints = (waits, gpu.limited_present, gpu.beside and not tenant.limited)
+    if hints != client.hints:
+        gpu.hint(client, hints[0], hints[2], out)
+    out.append(client.grant)
 
 
 def open_gates(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
@@ -48,12 +55,13 @@ def close_gates(gpu: Gpu, tenant: Tenant, reason: DropReason, now_ns: int, out: 
         if client.holds and not client.dropping:
             client.dropping = True
             gpu.drops[reason] += 1
-            out.append(Drop(client.key, reason))
+            out.append(client.drop_for[reason])
 
 
 def refresh_hints(gpu: Gpu, out: list[Effect]) -> None:
     """Holders learn at once when somebody begins or ceases to wait."""
-    waits, shallow = gpu.hinted = (gpu.someone_waits(), gpu.beside)
+    waits = gpu.hinted_waits = gpu.someone_waits()
+    shallow = gpu.hinted_beside = gpu.beside
     if gpu.holder is not None:
         for client in gpu.holder.clients.values():
             if client.holds and not client.dropping:

@@ -11,11 +11,10 @@ from typing import Final
 from nvshare.core.account import WHOLE, Account, VirtualClock
 from nvshare.core.effects import DropReason, Effect, TellHints
 from nvshare.core.settings import Settings
-from nvshare.core.tenant import TAIL_FIRST_GUESS_NS, Client, Tenant
+from nvshare.core.tenant import NEVER, TAIL_FIRST_GUESS_NS, Client, Tenant
 
 MS: Final = 1_000_000
 SECOND: Final = 1_000 * MS
-NEVER: Final = 1 << 62
 
 TURN_MIN_NS: Final = 10 * MS
 TURN_MAX_NS: Final = 50 * MS
@@ -41,20 +40,25 @@ class Gpu:
         "drain_deadline_ns",
         "draining",
         "drops",
+        "end_open",
         "free_ready",
         "group",
+        "group_bytes",
         "group_dropped_ns",
         "group_tail_ns",
         "handovers",
-        "hinted",
+        "hinted_beside",
+        "hinted_waits",
         "holder",
         "idlers",
         "index",
         "key",
         "late",
         "limited_present",
+        "limited_tenants",
         "members",
         "memory_available_total",
+        "order",
         "orphan_bytes",
         "outside",
         "overlap_ns",
@@ -65,6 +69,7 @@ class Gpu:
         "peak_running_bytes",
         "queued_ns",
         "ready",
+        "ready_count",
         "recalls",
         "requeue",
         "rest",
@@ -85,9 +90,11 @@ class Gpu:
         "stranger_bytes",
         "switching",
         "tenants",
+        "tenants_bytes",
         "total_bytes",
         "turn_ns",
         "turn_started_ns",
+        "unqueued",
         "unresponsive_total",
         "urgent",
         "wait_for_memory_total",
@@ -97,12 +104,16 @@ class Gpu:
         "yielded",
     )
 
-    def __init__(self, key: str, total_bytes: int, index: int, settings: Settings, now_ns: int) -> None:
+    def __init__(
+        self, key: str, total_bytes: int, index: int, settings: Settings, now_ns: int, order: int = 0
+    ) -> None:
         self.key = key
         self.index = index
         self.total_bytes = total_bytes
         self.settings = settings
         self.tenants: dict[str, Tenant] = {}
+        self.tenants_bytes = 0  # always the sum of what they use
+        self.limited_tenants = 0  # those with a quota and a client
         # compute
         self.clock = VirtualClock(now_ns)
         self.rest = Account(max(1, settings.unlimited_min_percent) * WHOLE // 100, 0)
@@ -116,6 +127,7 @@ class Gpu:
         self.pace_mark = 0
         # who waits
         self.ready: list[tuple[int, int, Tenant]] = []  # limited, by virtual time
+        self.ready_count = 0  # entries of that heap that are not stale
         self.share_ready: list[tuple[int, int, Tenant]] = []  # those of them that borrow
         self.free_ready: dict[Tenant, None] = {}  # unlimited, first come first served
         self.serial = 0
@@ -124,6 +136,7 @@ class Gpu:
         # who holds
         self.holder: Tenant | None = None
         self.group: dict[Tenant, None] = {}
+        self.group_bytes = 0  # always the sum of what its members use
         self.beside = False  # the group runs in the gaps of the holder
         self.draining: dict[Tenant, None] = {}
         self.drain_deadline_ns = NEVER
@@ -134,8 +147,11 @@ class Gpu:
         self.group_dropped_ns = -1
         self.wake_ns = NEVER
         self.yielded: Tenant | None = None  # whose turn just ended so that somebody else may run
-        self.deadline_ns = NEVER
-        self.queued_ns = NEVER  # the deadline the scheduler's heap knows of
+        self.order = order  # of being seen
+        self.deadline_ns = NEVER  # the next look at it, not before ...
+        self.end_open = False  # ... if the end of the present turn has not been computed yet
+        self.queued_ns = NEVER  # the deadline the heap of all GPUs knows of
+        self.unqueued = False
         self.resuming: dict[int, int] = {}  # clients of a former life we wait for -> busy time billed
         self.resume_deadline_ns = NEVER
         # memory
@@ -152,7 +168,7 @@ class Gpu:
         self.slice_override_ns = 0
         self.recalls: dict[Tenant, None] = {}  # tenants whose lease is being recalled
         self.requeue: list[Tenant] = []  # tenants that want and have no place in a queue yet
-        self.hinted = (False, False)  # what holders were last told
+        self.hinted_waits = self.hinted_beside = False  # what holders were last told
         # what happened
         self.limited_present = False
         self.drops = dict.fromkeys(DropReason, 0)
@@ -262,8 +278,11 @@ class Gpu:
         self.look_again(tenant, now_ns + ACTIVE_NS)
 
     def look_again(self, tenant: Tenant, at_ns: int) -> None:
-        self.serial += 1
-        heapq.heappush(self.idlers, (at_ns, self.serial, tenant))
+        """One look a tenant is pending at a time: an earlier one looks again by itself."""
+        if at_ns < tenant.look_ns:
+            tenant.look_ns = at_ns
+            self.serial += 1
+            heapq.heappush(self.idlers, (at_ns, self.serial, tenant))
 
     # ---- the queues ------------------------------------------------------------------------
 
@@ -286,29 +305,47 @@ class Gpu:
                 self._cap_rest_credit()
             self.free_ready[tenant] = None
             return
-        self.serial += 1
-        tenant.ready_mark = self.serial
-        entry = (tenant.account.virtual_ns, self.serial, tenant)
-        heapq.heappush(self.ready, entry)
+        self.serial = mark = self.serial + 1
+        tenant.ready_mark = mark
+        self.ready_count += 1
+        account, ready = tenant.account, self.ready
+        virtual_ns, weight = account.virtual_ns, account.weight
+        entry = (virtual_ns, mark, tenant)
+        heapq.heappush(ready, entry)
         if tenant.share:
             heapq.heappush(self.share_ready, entry)
-        self.note_waiting(tenant)
-        if len(self.ready) > 2 * len(self.tenants) + 16:
+        self.waiting_weight += weight
+        self.waiting_lag += weight * virtual_ns
+        if len(ready) > 16 and len(ready) > 2 * len(self.tenants) + 16:
             self._compact()
 
     def take_ready(self, tenant: Tenant) -> None:
-        self.urgent.pop(tenant, None)
-        if tenant in self.free_ready:
-            del self.free_ready[tenant]
-        elif tenant.ready_mark:
+        if self.urgent:
+            self.urgent.pop(tenant, None)
+        if tenant.ready_mark:
+            ready = self.ready
+            if ready[0][2] is tenant:  # as a rule; else its entry goes stale, and is popped when it is first
+                heapq.heappop(ready)
             tenant.ready_mark = 0
-            self.forget_waiting(tenant)
+            self.ready_count -= 1
+            account = tenant.account
+            self.waiting_weight -= account.weight
+            self.waiting_lag -= account.weight * account.virtual_ns
+        else:
+            self.free_ready.pop(tenant, None)
 
     def is_ready(self, tenant: Tenant) -> bool:
         return tenant.ready_mark != 0 or tenant in self.free_ready
 
     def peek_ready(self) -> Tenant | None:
-        return _peek(self.ready)
+        """The first in line: the limited tenant furthest behind."""
+        ready = self.ready
+        while ready:
+            _, mark, tenant = ready[0]
+            if tenant.ready_mark == mark:
+                return tenant
+            heapq.heappop(ready)
+        return None
 
     def peek_other(self, than: Tenant) -> Tenant | None:
         """The first in line beside one."""
@@ -333,6 +370,16 @@ class Gpu:
     def _cap_rest_credit(self) -> None:
         self.rest.cap_lag(self.rest_turn_ns, self.clock)
 
+    # ---- the group of unlimited tenants that run together -----------------------------------
+
+    def enter_group(self, tenant: Tenant) -> None:
+        self.group[tenant] = None
+        self.group_bytes += tenant.used_bytes
+
+    def leave_group(self, tenant: Tenant) -> None:
+        del self.group[tenant]
+        self.group_bytes -= tenant.used_bytes
+
     # ---- memory ----------------------------------------------------------------------------
 
     @property
@@ -342,22 +389,27 @@ class Gpu:
 
     @property
     def counted_bytes(self) -> int:
-        return sum(tenant.used_bytes for tenant in self.tenants.values()) + self.orphan_bytes
+        return self.tenants_bytes + self.orphan_bytes
 
     def set_used(self, tenant: Tenant, used_bytes: int) -> None:
         if used_bytes == tenant.used_bytes:
             return
+        more_bytes = used_bytes - tenant.used_bytes
+        self.tenants_bytes += more_bytes
         if tenant.in_set:
-            self.set_bytes += used_bytes - tenant.used_bytes
+            self.set_bytes += more_bytes
+        if tenant in self.group:
+            self.group_bytes += more_bytes
         tenant.used_bytes = used_bytes
-        tenant.peak_bytes = max(tenant.peak_bytes, used_bytes)
+        if used_bytes > tenant.peak_bytes:
+            tenant.peak_bytes = used_bytes
         self.set_dirty = True
 
     # ---- telling clients -------------------------------------------------------------------
 
     def someone_waits(self) -> bool:
         """Whether an early end of the present hold would let somebody run."""
-        return bool(self.free_ready) or self.waiting_weight > 0
+        return self.waiting_weight > 0 or bool(self.free_ready)
 
     def hint(self, client: Client, others_wait: bool, shallow: bool, out: list[Effect]) -> None:
         hints = (others_wait, self.limited_present, shallow)

@@ -17,8 +17,8 @@ from typing import Final
 from nvshare.core import billing, gates
 from nvshare.core.account import WHOLE
 from nvshare.core.effects import DropReason, Effect
-from nvshare.core.gpu import MS, NEVER, TURN_MIN_NS, Gpu
-from nvshare.core.tenant import Tenant
+from nvshare.core.gpu import MS, TURN_MIN_NS, Gpu
+from nvshare.core.tenant import NEVER, Tenant
 
 TURNS: Final = 10
 PERIOD_NS: Final = 500 * MS
@@ -26,13 +26,16 @@ PERIOD_NS: Final = 500 * MS
 
 def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
     least_ns = gpu.settings.drain_grace_ns
-    return max(least_ns, min(4 * tenant.tail_ns, 2 * least_ns))
+    grace_ns = 4 * tenant.tail_ns
+    if grace_ns <= least_ns:
+        return least_ns
+    return grace_ns if grace_ns < 2 * least_ns else 2 * least_ns
 
 
 def drained(gpu: Gpu, tenant: Tenant, tail_ns: int) -> None:
     """Learn how long a drain takes; one that hung is no measure of that."""
     tenant.dropped_ns = -1
-    if tail_ns <= grace_ns(gpu, tenant):
+    if tail_ns <= gpu.settings.drain_grace_ns or tail_ns <= grace_ns(gpu, tenant):
         tenant.tail_ns += (tail_ns - tenant.tail_ns) // 4
         if tenant.late_turns:
             tenant.late_turns -= 1
@@ -51,7 +54,7 @@ def leave_undrained(gpu: Gpu, tenant: Tenant, look_ns: int, now_ns: int) -> None
             gpu.beside = False
             gpu.rest.open(now_ns)
     elif tenant in gpu.group:
-        del gpu.group[tenant]
+        gpu.leave_group(tenant)
         if not gpu.group:
             billing.group_ended(gpu, now_ns)
 

@@ -68,17 +68,14 @@ class Share:
 class MemoryAccount:
     """The memory of one pod on one GPU."""
 
-    __slots__ = ("_deadline_ns", "_waiting", "limit_bytes", "shares")
+    __slots__ = ("_deadline_ns", "_waiting", "limit_bytes", "shares", "used_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.shares: dict[int, Share] = {}
+        self.used_bytes = 0  # always the sum over the shares
         self._waiting: list[tuple[int, int, int]] = []  # client, seq, asked, in order of arrival
         self._deadline_ns = NEVER
-
-    @property
-    def used_bytes(self) -> int:
-        return sum(share.used_bytes for share in self.shares.values())
 
     @property
     def charged_bytes(self) -> int:
@@ -98,6 +95,7 @@ class MemoryAccount:
         """A process from the daemon's former life: what it has counts, whatever the limit says now."""
         share = Share(client, asks=True)
         share.used_bytes = share.base_bytes = used_bytes
+        self.used_bytes += used_bytes
         self.shares[client] = share
         self._arrange(now_ns, out)
         if seq:
@@ -110,7 +108,9 @@ class MemoryAccount:
             self._waiting = [entry for entry in self._waiting if entry[0] != client]
 
     def leave(self, client: int, now_ns: int, out: list[Effect]) -> None:
-        if self.shares.pop(client, None) is not None:
+        share = self.shares.pop(client, None)
+        if share is not None:
+            self.used_bytes -= share.used_bytes
             self._waiting = [entry for entry in self._waiting if entry[0] != client]
             self._arrange(now_ns, out)
 
@@ -131,9 +131,12 @@ class MemoryAccount:
         if share is None:
             return
         freed = used_bytes < share.used_bytes
-        share.used_bytes = used_bytes
-        for done in [number for number in share.reserved if number <= seq]:
-            del share.reserved[done]
+        if used_bytes != share.used_bytes:
+            self.used_bytes += used_bytes - share.used_bytes
+            share.used_bytes = used_bytes
+        if share.reserved:
+            for done in [number for number in share.reserved if number <= seq]:
+                del share.reserved[done]
         if not share.leased:
             share.base_bytes = used_bytes
         if freed and self._waiting:
@@ -157,6 +160,7 @@ class MemoryAccount:
         if share is None or not share.recalling or generation != share.generation:
             return
         share.leased = share.recalling = False
+        self.used_bytes += used_bytes - share.used_bytes
         share.used_bytes = share.base_bytes = used_bytes
         self._arrange(now_ns, out)
 

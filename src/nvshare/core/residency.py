@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from nvshare.core import turns
 from nvshare.core.effects import DropReason, Effect, MemoryAvailable, WaitForMemory
-from nvshare.core.gpu import NEVER, Gpu
-from nvshare.core.tenant import Tenant
+from nvshare.core.gpu import Gpu
+from nvshare.core.tenant import NEVER, Tenant
 
 
 def fits(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:

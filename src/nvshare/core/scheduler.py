@@ -10,15 +10,16 @@ import heapq
 from collections.abc import Callable
 from typing import Any, Final
 
-from nvshare.core import billing, events, gates, late, residency, turns
+from nvshare.core import billing, calm, ends, events, gates, late, residency, turns
 from nvshare.core.account import WHOLE
+from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
-from nvshare.core.gpu import ACTIVE_NS, NEVER, SECOND, Gpu
+from nvshare.core.gpu import ACTIVE_NS, SECOND, Gpu
 from nvshare.core.limits import LimitsBook, PodLimits
 from nvshare.core.report import snapshot_gpu
 from nvshare.core.settings import Settings
 from nvshare.core.snapshot import Checkpoint, ClientRecord, Snapshot
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import NEVER, Client, Tenant
 
 RESUME_WAIT_NS: Final = 5 * SECOND
 STEPS_MAX: Final = 64
@@ -33,10 +34,8 @@ class Scheduler:
         self.on = True
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
-        self._gpu_of: dict[int, Gpu] = {}
         self._limits: dict[str, LimitsBook] = {}
-        self._deadlines: list[tuple[int, int, Gpu]] = []
-        self._serial = 0
+        self._deadlines = Deadlines()
         self._slice_override_ns = 0
         self._lags: dict[tuple[str, str], int] = {}  # debts of a former life not yet claimed
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
@@ -62,34 +61,23 @@ class Scheduler:
 
     def handle(self, event: events.Event, now_ns: int) -> list[Effect]:
         out: list[Effect] = []
-        deadlines = self._deadlines
-        if deadlines and deadlines[0][0] <= now_ns:
-            self._run_due(now_ns, out)
+        if self._deadlines.bound_ns <= now_ns:
+            for gpu in self._deadlines.pop_due(now_ns):
+                if gpu.holder is None or not self._ended_turn(gpu, now_ns, out):
+                    self._advance(gpu, now_ns, out)
         self._handlers[type(event)](event, now_ns, out)
         return out
 
     def next_deadline_ns(self) -> int | None:
         """When to call with ``Woken`` at the latest, or None if nothing is due by itself."""
-        deadlines = self._deadlines
-        while deadlines:
-            at_ns, _, gpu = deadlines[0]
-            if gpu.queued_ns == at_ns:
-                return at_ns
-            heapq.heappop(deadlines)
-        return None
-
-    def _run_due(self, now_ns: int, out: list[Effect]) -> None:
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= now_ns:
-            at_ns, _, gpu = heapq.heappop(deadlines)
-            if gpu.queued_ns == at_ns:
-                gpu.queued_ns = NEVER
-                self._advance(gpu, now_ns, out)
+        return self._deadlines.next_ns()
 
     # ---- one GPU moves on --------------------------------------------------------------------
 
     def _advance(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-        gpu.clock.advance(now_ns)
+        clock = gpu.clock
+        if clock.at_ns < now_ns:
+            clock.advance(now_ns)
         if gpu.idlers and gpu.idlers[0][0] <= now_ns:
             self._review_idlers(gpu, now_ns)
         if gpu.recalls:
@@ -97,10 +85,45 @@ class Scheduler:
         if gpu.resuming and gpu.resume_deadline_ns <= now_ns:
             gpu.resuming.clear()
             gpu.resume_deadline_ns = NEVER
-        drop_ns = NEVER
+        drop_ns = self._decide(gpu, now_ns, out)
+        waits = gpu.waiting_weight > 0 or bool(gpu.free_ready)
+        if waits is not gpu.hinted_waits or gpu.beside is not gpu.hinted_beside:
+            gates.refresh_hints(gpu, out)
+        self._deadlines.note(gpu, drop_ns, now_ns)
+
+    def _ended_turn(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
+        """If the end of an exclusive turn has come and nothing else can be due: the short way."""
+        if (
+            gpu.free_ready
+            or gpu.late
+            or gpu.urgent
+            or gpu.draining
+            or gpu.set_dirty
+            or gpu.set_check_ns <= now_ns
+            or gpu.switching is not None
+            or gpu.resuming
+            or gpu.recalls
+            or (gpu.idlers and gpu.idlers[0][0] <= now_ns)
+        ):
+            return False
+        clock = gpu.clock
+        if clock.at_ns < now_ns:
+            clock.advance(now_ns)
+        drop_ns, reason = ends.turn_end(gpu, now_ns)
+        if drop_ns > now_ns:
+            return False
+        turns.drop_all(gpu, reason, now_ns, out)
+        if gpu.late:  # nobody waits for the drain of one that runs by duty cycle
+            return False
+        self._deadlines.note(gpu, NEVER, now_ns)
+        return True
+
+    def _decide(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> int:
+        """Do all that is due on a GPU; returns when its turn must be dropped, if it has one."""
+        gpu.end_open = False
         for _ in range(STEPS_MAX):
             while gpu.requeue:
-                self._queue(gpu, gpu.requeue.pop(), now_ns, out)
+                _queue(gpu, gpu.requeue.pop(), now_ns, out)
             if gpu.late or gpu.urgent:
                 late.review(gpu, now_ns, out)
             if gpu.draining:
@@ -122,52 +145,26 @@ class Scheduler:
                     turns.join_group(gpu, now_ns, out)
             elif gpu.free_ready and turns.may_fill_gaps(gpu):
                 turns.fill_gaps(gpu, now_ns, out)
-            drop_ns, reason = turns.turn_end(gpu, now_ns)
+            least_ns = ends.least_end(gpu)
+            if least_ns > now_ns:
+                gpu.end_open = least_ns < NEVER
+                return least_ns
+            drop_ns, reason = ends.turn_end(gpu, now_ns)
             if drop_ns > now_ns:
-                break
+                return drop_ns
             turns.drop_all(gpu, reason, now_ns, out)
-        if gpu.hinted != (gpu.someone_waits(), gpu.beside):
-            gates.refresh_hints(gpu, out)
-        self._set_deadline(gpu, drop_ns, now_ns)
-
-    def _set_deadline(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
-        if gpu.draining:
-            at_ns = gpu.drain_deadline_ns
-        else:
-            at_ns = drop_ns if gpu.holder is not None or gpu.group else gpu.wake_ns
-            if gpu.set_check_ns < at_ns:
-                at_ns = gpu.set_check_ns
-        if gpu.idlers and gpu.idlers[0][0] < at_ns:
-            at_ns = gpu.idlers[0][0]
-        if gpu.late or gpu.urgent:
-            at_ns = min(at_ns, late.next_look_ns(gpu))
-        if gpu.resuming:
-            at_ns = min(at_ns, gpu.resume_deadline_ns)
-        if gpu.recalls:
-            at_ns = min(at_ns, min(tenant.memory.deadline_ns() for tenant in gpu.recalls))
-        if at_ns <= now_ns:
-            at_ns = now_ns + 1  # whatever is due now has been dealt with
-        if at_ns != gpu.queued_ns:
-            gpu.queued_ns = gpu.deadline_ns = at_ns
-            if at_ns < NEVER:
-                self._serial += 1
-                heapq.heappush(self._deadlines, (at_ns, self._serial, gpu))
-                if len(self._deadlines) > 64 + 16 * len(self.gpus):
-                    self._compact_deadlines()
-
-    def _compact_deadlines(self) -> None:
-        self._deadlines = [entry for entry in self._deadlines if entry[2].queued_ns == entry[0]]
-        heapq.heapify(self._deadlines)
-
-    def _queue(self, gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-        placed = gpu.is_ready(tenant) or tenant in gpu.outside or tenant.holding > 0
-        if tenant.wanting and not placed:
-            residency.enqueue(gpu, tenant, now_ns, out)
+        return NEVER
 
     def _review_idlers(self, gpu: Gpu, now_ns: int) -> None:
         while gpu.idlers and gpu.idlers[0][0] <= now_ns:
-            _, _, tenant = heapq.heappop(gpu.idlers)
-            if not tenant.idle or tenant.idle_since_ns + ACTIVE_NS > now_ns:
+            at_ns, _, tenant = heapq.heappop(gpu.idlers)
+            if at_ns != tenant.look_ns:
+                continue
+            tenant.look_ns = NEVER
+            if not tenant.idle:
+                continue
+            if tenant.idle_since_ns + ACTIVE_NS > now_ns:
+                gpu.look_again(tenant, tenant.idle_since_ns + ACTIVE_NS)
                 continue
             gpu.deactivate(tenant, now_ns)
             residency.leave(gpu, tenant)
@@ -199,31 +196,42 @@ class Scheduler:
         client = self.clients.get(event.client)
         if client is None or not self.on or not client.connected:
             return
-        gpu = self._gpu_of[event.client]
-        turns.request(gpu, client, now_ns, out)
-        self._advance(gpu, now_ns, out)
+        gpu = client.gpu
+        if client.tenant.limited or not calm.join(gpu, client, now_ns, out):
+            turns.request(gpu, client, now_ns, out)
+            self._advance(gpu, now_ns, out)
 
     def _lock_released(self, event: events.LockReleased, now_ns: int, out: list[Effect]) -> None:
-        client = self.clients.get(event.client)
+        key, busy_ns, kernel_ns, again = event
+        client = self.clients.get(key)
         if client is None or not self.on or not client.connected:
             return
-        gpu = self._gpu_of[event.client]
+        gpu = client.gpu
         gpu.clock.advance(now_ns)
-        if event.again and client.holds and not client.wants:
+        if again and client.holds and not client.wants:
             client.wants = True
             client.wanted_ns = now_ns
             client.told_waiting = False
             client.tenant.wanting += 1
-        turns.release(gpu, client, event.busy_ns, event.kernel_ns, now_ns, out)
-        self._advance(gpu, now_ns, out)
+        turns.release(gpu, client, busy_ns, kernel_ns, now_ns, out)
+        if not gpu.requeue and not gpu.ready_count and calm.is_calm(gpu, now_ns):
+            if not gpu.group:
+                gpu.wake_ns = NEVER
+            gpu.end_open = False
+            self._deadlines.note(gpu, NEVER, now_ns)
+        else:
+            self._advance(gpu, now_ns, out)
 
     def _busy_reported(self, event: events.BusyReported, now_ns: int, out: list[Effect]) -> None:
-        client = self.clients.get(event.client)
+        key, busy_ns, idle_ns = event
+        client = self.clients.get(key)
         if client is None or not client.connected:
             return
-        gpu = self._gpu_of[event.client]
+        gpu = client.gpu
+        if gpu.end_open:
+            self._deadlines.settle(gpu)
         gpu.clock.advance(now_ns)
-        if billing.report_busy(gpu, client, event.busy_ns, event.idle_ns, now_ns):
+        if billing.report_busy(gpu, client, busy_ns, idle_ns, now_ns):
             self._advance(gpu, now_ns, out)
 
     def _client_registered(self, event: events.ClientRegistered, now_ns: int, out: list[Effect]) -> None:
@@ -233,7 +241,7 @@ class Scheduler:
         if tenant.limited:
             out.append(TellCoreLimit(client.key, tenant.percent))
         tenant.memory.join(client.key, client.version >= 3, now_ns, out)
-        self._after_membership(gpu, tenant, now_ns, out)
+        self._after_membership(gpu, tenant, client, now_ns, out)
 
     def _client_resumed(self, event: events.ClientResumed, now_ns: int, out: list[Effect]) -> None:
         gpu, client = self._add_client(event.client, event.pod, event.gpu, 3, now_ns)
@@ -254,7 +262,7 @@ class Scheduler:
         if self.on and event.wants:
             turns.request(gpu, client, now_ns, out)
         gpu.resuming.pop(event.former, None)
-        self._after_membership(gpu, tenant, now_ns, out)
+        self._after_membership(gpu, tenant, client, now_ns, out)
 
     def _add_client(self, key: int, pod: str, gpu_key: str, version: int, now_ns: int) -> tuple[Gpu, Client]:
         if key in self.clients:
@@ -266,10 +274,11 @@ class Scheduler:
         tenant = gpu.tenants.get(pod)
         if tenant is None:
             tenant = self._new_tenant(gpu, pod, now_ns)
-        client = Client(key, tenant, version)
+        client = Client(key, tenant, gpu, version)
+        if tenant.limited and not tenant.clients:
+            gpu.limited_tenants += 1
         tenant.clients[key] = client
         self.clients[key] = client
-        self._gpu_of[key] = gpu
         return gpu, client
 
     def _new_tenant(self, gpu: Gpu, pod: str, now_ns: int) -> Tenant:
@@ -282,9 +291,11 @@ class Scheduler:
         gpu.tenants[pod] = tenant
         return tenant
 
-    def _after_membership(self, gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    def _after_membership(
+        self, gpu: Gpu, tenant: Tenant, newcomer: Client | None, now_ns: int, out: list[Effect]
+    ) -> None:
         self._note_recall(gpu, tenant)
-        self._tell_limited_present(gpu, out)
+        self._tell_limited_present(gpu, newcomer, out)
         everywhere = [
             other.tenants[tenant.pod] for other in self.gpus.values() if tenant.pod in other.tenants
         ]
@@ -297,7 +308,7 @@ class Scheduler:
         client = self.clients.get(event.client)
         if client is None or not client.connected:
             return
-        gpu = self._gpu_of[event.client]
+        gpu = client.gpu
         gpu.clock.advance(now_ns)
         client.connected = False
         self._withdraw(gpu, client, now_ns, out)
@@ -322,25 +333,29 @@ class Scheduler:
         if client is None:
             return
         self._client_disconnected(events.ClientDisconnected(event.client), now_ns, out)
-        gpu = self._gpu_of.pop(event.client)
-        tenant = client.tenant
+        gpu, tenant = client.gpu, client.tenant
         del self.clients[event.client]
         del tenant.clients[event.client]
+        if tenant.limited and not tenant.clients:
+            gpu.limited_tenants -= 1
         tenant.memory.leave(client.key, now_ns, out)
         gpu.set_used(tenant, tenant.memory.used_bytes)
         if not tenant.clients and tenant.idle:
             gpu.look_again(tenant, max(now_ns, tenant.idle_since_ns + ACTIVE_NS))
-        self._after_membership(gpu, tenant, now_ns, out)
+        self._after_membership(gpu, tenant, None, now_ns, out)
 
     # ---- memory ------------------------------------------------------------------------------
 
     def _memory_used(self, event: events.MemoryUsed, now_ns: int, out: list[Effect]) -> None:
-        client = self.clients.get(event.client)
+        key, used_bytes, seq = event
+        client = self.clients.get(key)
         if client is None or not client.connected:
             return
-        gpu, tenant = self._gpu_of[event.client], client.tenant
-        tenant.memory.report(client.key, event.used_bytes, event.seq, now_ns, out)
-        gpu.set_used(tenant, tenant.memory.used_bytes)
+        gpu, tenant = client.gpu, client.tenant
+        memory = tenant.memory
+        memory.report(key, used_bytes, seq, now_ns, out)
+        if memory.used_bytes != tenant.used_bytes:
+            gpu.set_used(tenant, memory.used_bytes)
         if gpu.set_dirty:
             self._advance(gpu, now_ns, out)
 
@@ -353,7 +368,7 @@ class Scheduler:
         client = self.clients.get(event.client)
         if client is None or not client.connected:
             return
-        gpu, tenant = self._gpu_of[event.client], client.tenant
+        gpu, tenant = client.gpu, client.tenant
         tenant.memory.lease_returned(client.key, event.generation, event.used_bytes, now_ns, out)
         gpu.set_used(tenant, tenant.memory.used_bytes)
         self._advance(gpu, now_ns, out)
@@ -364,7 +379,9 @@ class Scheduler:
         gpu = self.gpus.get(event.gpu)
         if gpu is None:
             total_bytes = event.total_bytes or self.settings.default_gpu_memory_bytes
-            gpu = self.gpus[event.gpu] = Gpu(event.gpu, total_bytes, event.number, self.settings, now_ns)
+            gpu = self.gpus[event.gpu] = Gpu(
+                event.gpu, total_bytes, event.number, self.settings, now_ns, order=len(self.gpus)
+            )
             gpu.slice_override_ns = self._slice_override_ns
         else:
             gpu.index = event.number
@@ -417,21 +434,19 @@ class Scheduler:
                     for client in tenant.clients.values()
                     if client.connected
                 )
-            self._tell_limited_present(gpu, out)
+            self._tell_limited_present(gpu, None, out)
         self._advance(gpu, now_ns, out)
 
-    def _tell_limited_present(self, gpu: Gpu, out: list[Effect]) -> None:
-        present = any(tenant.limited and tenant.clients for tenant in gpu.tenants.values())
+    def _tell_limited_present(self, gpu: Gpu, newcomer: Client | None, out: list[Effect]) -> None:
+        """All clients know whether a tenant with a quota is there; all but a newcomer did before."""
+        present = gpu.limited_tenants > 0
         if present != gpu.limited_present:
             gpu.limited_present = present
             for tenant in gpu.tenants.values():
                 for client in tenant.clients.values():
                     gpu.hint(client, client.hints[0], client.hints[2], out)
-        elif present:
-            for tenant in gpu.tenants.values():
-                for client in tenant.clients.values():
-                    if not client.hints[1]:
-                        gpu.hint(client, client.hints[0], client.hints[2], out)
+        elif present and newcomer is not None and not newcomer.hints[1]:
+            gpu.hint(newcomer, newcomer.hints[0], newcomer.hints[2], out)
 
     def _scheduling_set(self, event: events.SchedulingSet, now_ns: int, out: list[Effect]) -> None:
         if event.on == self.on:
@@ -455,11 +470,13 @@ class Scheduler:
     # ---- looking in --------------------------------------------------------------------------
 
     def snapshot(self, now_ns: int) -> Snapshot:
+        self._deadlines.settle_all()
         return Snapshot(now_ns, self.on, tuple(snapshot_gpu(gpu, now_ns) for gpu in self.gpus.values()))
 
     def checkpoint(self, now_ns: int) -> Checkpoint:
         """What the next daemon must know."""
         lags = []
+        self._deadlines.settle_all()
         for gpu in self.gpus.values():
             gpu.clock.advance(now_ns)
             for tenant in gpu.tenants.values():
@@ -467,9 +484,7 @@ class Scheduler:
                     lags.append((tenant.pod, gpu.key, _settled_lag_ns(gpu, tenant, now_ns)))
         return Checkpoint(
             clients=tuple(
-                ClientRecord(
-                    client.key, client.tenant.pod, self._gpu_of[client.key].key, _billed_busy_ns(client)
-                )
+                ClientRecord(client.key, client.tenant.pod, client.gpu.key, _billed_busy_ns(client))
                 for client in self.clients.values()
                 if client.connected
             ),
@@ -508,6 +523,15 @@ class Scheduler:
         if gpu is not None and gpu.resuming.pop(former, None) is not None:
             self._advance(gpu, now_ns, out)
         return out
+
+
+def _queue(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    if tenant.wanting == 0 or tenant.holding or tenant.ready_mark or tenant in gpu.free_ready:
+        return
+    if tenant.in_set:
+        gpu.push_ready(tenant)
+    elif tenant not in gpu.outside:
+        residency.enqueue(gpu, tenant, now_ns, out)
 
 
 def _settled_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:

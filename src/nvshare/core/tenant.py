@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import WHOLE, Account, UsageWindow
+from nvshare.core.effects import Drop, DropReason, Grant
 from nvshare.core.limits import PodLimits
 from nvshare.core.memory import MemoryAccount
 
+if TYPE_CHECKING:
+    from nvshare.core.gpu import Gpu
+
+NEVER: Final = 1 << 62
 UNLIMITED_PERCENT: Final = 100
 TAIL_FIRST_GUESS_NS: Final = 10_000_000
 
@@ -22,7 +27,10 @@ class Client:
     __slots__ = (
         "busy_ns",
         "connected",
+        "drop_for",
         "dropping",
+        "gpu",
+        "grant",
         "granted_ns",
         "hints",
         "holds",
@@ -35,9 +43,13 @@ class Client:
         "wants",
     )
 
-    def __init__(self, key: int, tenant: Tenant, version: int) -> None:
+    def __init__(self, key: int, tenant: Tenant, gpu: Gpu, version: int) -> None:
         self.key = key
         self.tenant = tenant
+        self.gpu = gpu
+        # The effects a client gets again and again are immutable, so it gets the same ones.
+        self.grant = Grant(key)
+        self.drop_for = {reason: Drop(key, reason) for reason in DropReason}
         self.version = version
         self.connected = True
         self.wants = False
@@ -78,6 +90,7 @@ class Tenant:
         "late_turns",
         "limited",
         "longest_wait_ns",
+        "look_ns",
         "memory",
         "overtaken",
         "pace_mark",
@@ -127,6 +140,7 @@ class Tenant:
         self.turn_ns = 0  # how long its turns are at the GPU's present pace
         self.ahead = 0  # how far ahead of the clock such a turn takes it
         self.pace_mark = -1  # the pace these two are for
+        self.look_ns = NEVER  # when to look whether it is still idle: its one valid entry among the idlers
         self.ready_mark = 0  # its valid entry in a heap
         self.tail_ns = TAIL_FIRST_GUESS_NS  # expected time from DROP to drained
         self.kernel_ns = 0  # longest kernel its clients reported lately

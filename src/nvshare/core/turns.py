@@ -1,14 +1,12 @@
-"""Who runs next, and when a turn ends.
+"""Who runs next. When a turn ends is in ``ends``.
 
 Rules:
 1. Limited tenants take exclusive turns. The one furthest behind in virtual time goes first, and only
    if the virtual clock has reached it: a quota is a cap. A ``share`` tenant may also borrow idle time.
 2. Unlimited tenants run together, as one group, in the rest. The group has an account of its own with
    the minimum share: behind on that, it queues like a limited tenant; else it gives way to any.
-3. A turn ends when the cap is reached, or when it is long enough and somebody entitled is further
-   behind. A holder that would be picked again is not dropped; one that was does not take the turn
-   back by a hair. DROP goes out one expected drain early.
-4. Holding without working is not billed, and ends when somebody who could run waits.
+3. A holder that was dropped for somebody else does not take the turn back by a hair.
+4. Holding without working is not billed.
 5. Unlimited tenants with short kernels may fill the gaps of a holder that works part of the time.
 """
 
@@ -16,18 +14,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.core import billing, gates, late
+from nvshare.core import billing, ends, gates, late
 from nvshare.core.account import CLOSED, WHOLE
 from nvshare.core.effects import DropReason, Effect
-from nvshare.core.gpu import MS, NEVER, SECOND, Gpu
-from nvshare.core.tenant import UNLIMITED_PERCENT, Client, Tenant
+from nvshare.core.gpu import MS, SECOND, Gpu
+from nvshare.core.tenant import NEVER, UNLIMITED_PERCENT, Client, Tenant
 
-HOLD_MIN_NS: Final = 2 * MS
-"""A DROP right behind the grant would be a turn without work."""
 BESIDE_DUTY_PERCENT: Final = 80
 BESIDE_KERNEL_NS: Final = 3 * MS // 10
-BESIDE_FOR_NS: Final = 10 * SECOND
-"""Gaps are filled for so long before they are measured again without company."""
 REPAYABLE_FREE: Final = 2 * WHOLE // 100
 REPAYABLE_NS: Final = 5 * SECOND
 
@@ -41,7 +35,7 @@ def request(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
         return
     tenant = client.tenant
     if tenant.wanting == 0 and tenant.holding == 0:
-        _wake(gpu, tenant, now_ns)
+        wake(gpu, tenant, now_ns)
     client.wants = True
     client.wanted_ns = now_ns
     client.told_waiting = False
@@ -54,14 +48,18 @@ def request(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
         gpu.requeue.append(tenant)
 
 
-def _wake(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+def wake(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     """Back from idle: at most one turn of credit; debt stays."""
     account = tenant.account
     account.virtual_ns -= gpu.slipped_ns - tenant.slip_mark_ns  # what slipped meanwhile was others'
-    gpu.clock.advance(now_ns)
+    clock = gpu.clock
+    if clock.at_ns < now_ns:
+        clock.advance(now_ns)
     if not gpu.resuming:  # it has been waiting all the time for a daemon that was away
-        gpu.fit_pace(tenant)
-        account.cap_lag(tenant.turn_ns, gpu.clock)
+        if tenant.pace_mark != gpu.pace_mark:
+            gpu.fit_pace(tenant)
+        if account.virtual_ns < clock.virtual_ns:
+            account.cap_lag(tenant.turn_ns, clock)
     tenant.waiting_since_ns = now_ns
     if not tenant.active:
         gpu.activate(tenant, now_ns)
@@ -76,8 +74,8 @@ def release(
     tenant = client.tenant
     if busy_ns is None:
         tenant.hold_shared = True  # no word of its busy time: billed by what it held
-    else:
-        billing.note_busy(client, busy_ns)
+    elif busy_ns > client.busy_ns:
+        client.busy_ns = busy_ns
     if kernel_ns:
         tenant.kernel_ns = kernel_ns
     client.holds = client.dropping = False
@@ -86,16 +84,18 @@ def release(
         client.idle = False
     else:
         tenant.working -= 1
-    if tenant.working == 0:
-        tenant.account.close(now_ns)
     if tenant.holding == 0:
         _hold_ended(gpu, tenant, now_ns)
-    elif client.wants and tenant not in gpu.draining and tenant not in gpu.late:
+        return
+    if tenant.working == 0:
+        tenant.account.close(now_ns)
+    if client.wants and tenant not in gpu.draining and tenant not in gpu.late:
         gates.open_gate(gpu, client, now_ns, out)
 
 
 def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     billing.settle(gpu, tenant, now_ns)
+    tenant.account.open_ns = CLOSED
     if tenant.limited:
         billing.bank_nothing(gpu, tenant)
     if tenant.dropped_ns >= 0:
@@ -106,7 +106,8 @@ def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     tenant.served_ns = tenant.waiting_since_ns = now_ns
     if not tenant.in_set:
         gpu.set_dirty = True  # a late one of a former set no longer takes room
-    gpu.draining.pop(tenant, None)
+    if gpu.draining:
+        gpu.draining.pop(tenant, None)
     if gpu.late:
         late.no_longer(gpu, tenant, now_ns)
     if tenant is gpu.holder:
@@ -116,7 +117,7 @@ def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
             gpu.rest.open(now_ns)
             gpu.turn_started_ns = now_ns
     elif tenant in gpu.group:
-        del gpu.group[tenant]
+        gpu.leave_group(tenant)
         if not gpu.group:
             billing.group_ended(gpu, now_ns)
     if tenant.wanting:
@@ -142,7 +143,7 @@ def resume_hold(gpu: Gpu, client: Client, now_ns: int) -> None:
     if tenant is gpu.holder or tenant in gpu.group or tenant in gpu.late:
         return
     if gpu.holder is None and not tenant.limited:
-        gpu.group[tenant] = None
+        gpu.enter_group(tenant)
         gpu.rest.open(now_ns)
     elif gpu.holder is None and not gpu.group:
         gpu.holder = tenant
@@ -157,6 +158,8 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
     was_active, was_ready, was_outside = tenant.active, gpu.is_ready(tenant), tenant in gpu.outside
     was_limited = tenant.limited
     gpu.deactivate(tenant, now_ns)
+    if tenant.clients:
+        gpu.limited_tenants += (percent < UNLIMITED_PERCENT) - was_limited
     if was_ready:
         gpu.take_ready(tenant)
     elif was_outside and was_limited:
@@ -173,7 +176,7 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
     if tenant is gpu.holder and not tenant.limited and tenant not in gpu.draining:
         gpu.holder = None
         gpu.beside = gpu.rest_entitled = False
-        gpu.group[tenant] = None
+        gpu.enter_group(tenant)
         gpu.rest.open(now_ns)
     elif tenant in gpu.group and tenant.limited:
         drop(gpu, tenant, DropReason.QUOTA, now_ns, out)
@@ -208,145 +211,48 @@ def drop_all(gpu: Gpu, reason: DropReason, now_ns: int, out: list[Effect]) -> No
         drop(gpu, holder, reason, now_ns, out)
 
 
-def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
-    """When the present turn must be dropped, and why."""
-    holder = gpu.holder
-    if holder is None:
-        return _group_end(gpu, now_ns)
-    top = gpu.peek_ready()
-    if holder.working == 0 and _somebody_could_run(gpu, top):
-        return now_ns, DropReason.IDLE
-    gpu.fit_pace(holder)
-    account, clock = holder.account, gpu.clock
-    virtual_ns = account.virtual_at(now_ns)
-    end_ns, reason = NEVER, DropReason.QUOTA
-    if not holder.share or gpu.free_ready:
-        end_ns = _cap_end(gpu, holder, virtual_ns, now_ns)
-    if top is not None or gpu.free_ready:
-        other_ns = _next_virtual(gpu, top)
-        contested_ns = now_ns if gpu.outside else now_ns + clock.real_until(other_ns)
-        if virtual_ns < other_ns:
-            cross_ns = NEVER
-            if account.open_ns != CLOSED:
-                ahead_ns = (other_ns - virtual_ns) * account.weight // WHOLE
-                cross_ns = now_ns + ahead_ns * 100 // account.duty_percent + 1
-            if cross_ns > contested_ns:
-                contested_ns = cross_ns
-        turn_end_ns = gpu.turn_started_ns + holder.turn_ns
-        if turn_end_ns > contested_ns:
-            contested_ns = turn_end_ns
-        if contested_ns < end_ns:
-            end_ns, reason = contested_ns, DropReason.TURN
-    if gpu.beside and gpu.turn_started_ns + BESIDE_FOR_NS < end_ns:
-        end_ns, reason = gpu.turn_started_ns + BESIDE_FOR_NS, DropReason.TURN
-    if end_ns >= NEVER:
-        return NEVER, reason
-    end_ns -= holder.tail_ns
-    earliest_ns = gpu.turn_started_ns + HOLD_MIN_NS
-    return (end_ns if end_ns > earliest_ns else earliest_ns), reason
-
-
-def _cap_end(gpu: Gpu, holder: Tenant, virtual_ns: int, now_ns: int) -> int:
-    """When the holder will have had its share, and a turn more."""
-    account, clock = holder.account, gpu.clock
-    ahead = holder.ahead if not gpu.outside else gpu.allowance(account.weight, gpu.slice_ns())
-    room = clock.virtual_ns + ahead - virtual_ns
-    if room <= 0:
-        return now_ns
-    if account.open_ns == CLOSED:
-        return NEVER
-    closing = WHOLE * account.duty_percent * clock.denominator - 100 * account.weight * clock.numerator
-    if closing <= 0:
-        return NEVER
-    return now_ns + room * account.weight * clock.denominator * 100 // closing
-
-
-def _somebody_could_run(gpu: Gpu, top: Tenant | None) -> bool:
-    return bool(gpu.free_ready) or (top is not None and _due(gpu, top))
-
-
-def _next_virtual(gpu: Gpu, top: Tenant | None) -> int:
-    """Where the one furthest behind among the others stands."""
-    if top is None:
-        return gpu.rest.virtual_ns if gpu.settings.unlimited_min_percent else NEVER
-    virtual_ns = top.account.virtual_ns
-    if gpu.free_ready and gpu.rest.virtual_ns < virtual_ns and gpu.settings.unlimited_min_percent:
-        return gpu.rest.virtual_ns
-    return virtual_ns
-
-
-def _group_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
-    top = gpu.peek_ready()
-    if top is None or gpu.resuming:
-        return NEVER, DropReason.TURN
-    virtual_ns = top.account.virtual_ns
-    end_ns = now_ns + gpu.clock.real_until(virtual_ns - _relax(gpu, top))
-    if gpu.rest_entitled:
-        rest_ns = gpu.rest.virtual_at(now_ns)
-        if rest_ns < virtual_ns:
-            end_ns = max(end_ns, now_ns + (virtual_ns - rest_ns) * gpu.rest.weight // WHOLE + 1)
-        end_ns = max(end_ns, gpu.turn_started_ns + gpu.rest_turn_ns)
-    return max(end_ns - gpu.group_tail_ns, gpu.turn_started_ns + HOLD_MIN_NS), DropReason.TURN
-
-
 # ---- starting turns -----------------------------------------------------------------------------
 
 
 def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     """Give the free GPU to whoever is next. False if nobody may run now."""
-    _slip(gpu)
-    top = _first_in_line(gpu)
-    if gpu.free_ready and _rest_owed(gpu, top):
+    if gpu.waiting_weight:
+        _slip(gpu)
+    top = gpu.peek_ready() if gpu.ready else None
+    if top is not None and top is gpu.yielded:
+        top = _unless_by_a_hair(gpu, top)
+    if gpu.free_ready and rest_owed(gpu, top):
         return _start_group(gpu, True, now_ns, out)
-    exclusive_allowed = not gpu.resuming
-    if top is not None and exclusive_allowed and _due(gpu, top):
+    if top is not None and not gpu.resuming and ends.due(gpu, top):
         return _start_exclusive(gpu, top, now_ns, out)
     if gpu.free_ready:
         return _start_group(gpu, False, now_ns, out)
-    if gpu.share_ready and exclusive_allowed:
+    if gpu.resuming:
+        gpu.wake_ns = NEVER if top is None else gpu.resume_deadline_ns
+        return False
+    if gpu.share_ready:
         borrower = gpu.peek_borrower()
         if borrower is not None:
             return _start_exclusive(gpu, borrower, now_ns, out)
     gpu.wake_ns = NEVER
     if top is not None:
-        if exclusive_allowed:
-            wait_ns = gpu.clock.real_until(top.account.virtual_ns - _relax(gpu, top))
-            gpu.wake_ns = now_ns + max(1, wait_ns)
-        else:
-            gpu.wake_ns = gpu.resume_deadline_ns
+        wait_ns = gpu.clock.real_until(top.account.virtual_ns - ends.relax(gpu, top))
+        gpu.wake_ns = now_ns + (wait_ns if wait_ns > 1 else 1)
     return False
 
 
-def _first_in_line(gpu: Gpu) -> Tenant | None:
-    """The one furthest behind; but who just made way does not take the turn back by a hair."""
-    top = gpu.peek_ready()
-    if top is not None and top is gpu.yielded:
-        other = gpu.peek_other(top)
-        if other is not None and _due(gpu, other):
-            return other
-    return top
+def _unless_by_a_hair(gpu: Gpu, top: Tenant) -> Tenant:
+    """The one furthest behind is first; but who just made way does not take the turn back by a hair."""
+    other = gpu.peek_other(top)
+    return other if other is not None and ends.due(gpu, other) else top
 
 
-def _due(gpu: Gpu, tenant: Tenant) -> bool:
-    """The clock has reached it, so its quota lets it run."""
-    ahead = tenant.account.virtual_ns - gpu.clock.virtual_ns
-    return ahead <= 0 or (bool(gpu.outside) and ahead <= _relax(gpu, tenant))
-
-
-def _rest_owed(gpu: Gpu, top: Tenant | None) -> bool:
+def rest_owed(gpu: Gpu, top: Tenant | None) -> bool:
     """The group is behind on its minimum, and further than anybody else."""
     rest_ns = gpu.rest.virtual_ns
     if rest_ns > gpu.clock.virtual_ns or not gpu.settings.unlimited_min_percent:
         return False
     return top is None or rest_ns <= top.account.virtual_ns
-
-
-def _relax(gpu: Gpu, tenant: Tenant) -> int:
-    """While others wait for memory, a quota is kept over slices: one may be a slice ahead."""
-    if not gpu.outside:
-        return 0
-    gpu.fit_pace(tenant)
-    return max(0, gpu.allowance(tenant.account.weight, gpu.slice_ns()) - tenant.ahead)
 
 
 def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> bool:
@@ -357,7 +263,8 @@ def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -
     gpu.handovers += 1
     tenant.turns += 1
     gates.open_gates(gpu, tenant, now_ns, out)
-    _note_running(gpu)
+    if gpu.group_bytes + tenant.used_bytes > gpu.peak_running_bytes or gpu.late:
+        _note_running(gpu)
     return True
 
 
@@ -373,7 +280,7 @@ def _start_group(gpu: Gpu, entitled: bool, now_ns: int, out: list[Effect]) -> bo
 def join_group(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     for tenant in list(gpu.free_ready):
         gpu.take_ready(tenant)
-        gpu.group[tenant] = None
+        gpu.enter_group(tenant)
         tenant.turns += 1
         gates.open_gates(gpu, tenant, now_ns, out)
     _note_running(gpu)
@@ -386,9 +293,9 @@ def _note_running(gpu: Gpu) -> None:
 
 
 def running_bytes(gpu: Gpu) -> int:
-    running = gpu.holder.used_bytes if gpu.holder is not None else 0
-    for tenant in gpu.group:
-        running += tenant.used_bytes
+    running = gpu.group_bytes
+    if gpu.holder is not None:
+        running += gpu.holder.used_bytes
     for tenant in gpu.late:
         running += tenant.used_bytes
     return running
@@ -399,7 +306,7 @@ def may_fill_gaps(gpu: Gpu) -> bool:
     holder = gpu.holder
     if holder is None or not gpu.free_ready or holder.account.duty_percent > BESIDE_DUTY_PERCENT:
         return False
-    if gpu.turn_started_ns - holder.gap_known_ns > BESIDE_FOR_NS:
+    if gpu.turn_started_ns - holder.gap_known_ns > ends.BESIDE_FOR_NS:
         return False
     return all(0 < tenant.kernel_ns <= BESIDE_KERNEL_NS for tenant in gpu.free_ready)
 
@@ -413,8 +320,6 @@ def fill_gaps(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
 def _slip(gpu: Gpu) -> None:
     """What cannot be repaid is not owed: hand-overs take time that no quota can have."""
     weight = gpu.waiting_weight
-    if not weight:
-        return
     clock, rest = gpu.clock, gpu.rest
     owed = weight * clock.virtual_ns - gpu.waiting_lag
     if gpu.free_ready:
@@ -422,10 +327,9 @@ def _slip(gpu: Gpu) -> None:
         owed += rest.weight * (clock.virtual_ns - rest.virtual_ns)
     if owed <= 0:
         return
-    bound_ns = (len(gpu.ready) + len(gpu.outside) + 1) * gpu.turn_ns
-    if gpu.free_weight() >= REPAYABLE_FREE:
-        bound_ns += REPAYABLE_NS  # a GPU with room can repay what an outage cost
-    excess = owed - bound_ns * WHOLE
+    excess = owed - (gpu.ready_count + len(gpu.outside) + 1) * gpu.turn_ns * WHOLE
+    if excess > 0 and gpu.free_weight() >= REPAYABLE_FREE:
+        excess -= REPAYABLE_NS * WHOLE  # a GPU with room can repay what an outage cost
     if excess > 0:
         back_ns = excess // weight
         clock.slip(back_ns)

@@ -1,0 +1,127 @@
+"""When each GPU must be looked at again.
+
+Rules:
+1. The end of a turn is computed when somebody asks for it, not whenever it may have changed: within the first
+   moments of a turn, which nothing can end, a GPU changes many times.
+2. It is computed from what the last decision left, and for the moment of that decision. So whether
+   somebody asks at once, later or never changes nothing. Who changes the books of a GPU or moves its
+   clock, and leaves it at that without a decision, settles its deadline before.
+3. Until then a lower bound is known. ``bound_ns`` is never later than the next look at any GPU.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+from nvshare.core import ends, late
+from nvshare.core.gpu import Gpu
+from nvshare.core.tenant import NEVER
+
+HEAP_LEAST: Final = 64
+
+
+def next_look_ns(gpu: Gpu, drop_ns: int, now_ns: int) -> int:
+    """When something is due on a GPU whose present turn must be dropped at ``drop_ns``."""
+    if gpu.draining:
+        at_ns = gpu.drain_deadline_ns
+    else:
+        at_ns = drop_ns if gpu.holder is not None or gpu.group else gpu.wake_ns
+        if gpu.set_check_ns < at_ns:
+            at_ns = gpu.set_check_ns
+    if gpu.idlers and gpu.idlers[0][0] < at_ns:
+        at_ns = gpu.idlers[0][0]
+    if gpu.late or gpu.urgent or gpu.resuming or gpu.recalls:
+        at_ns = min(at_ns, _rare_look_ns(gpu))
+    return at_ns if at_ns > now_ns else now_ns + 1  # whatever is due now has been dealt with
+
+
+def _rare_look_ns(gpu: Gpu) -> int:
+    at_ns = late.next_look_ns(gpu)
+    if gpu.resuming and gpu.resume_deadline_ns < at_ns:
+        at_ns = gpu.resume_deadline_ns
+    return min(at_ns, min((tenant.memory.deadline_ns() for tenant in gpu.recalls), default=NEVER))
+
+
+class Deadlines:
+    """The next look at each GPU."""
+
+    __slots__ = ("_heap", "_most", "_serial", "_unqueued", "bound_ns")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Gpu]] = []  # valid: those that are the GPU's queued_ns
+        self._unqueued: list[Gpu] = []  # those whose next look is not in the heap
+        self._most = HEAP_LEAST  # entries, before the stale ones are thrown out
+        self._serial = 0
+        self.bound_ns = NEVER
+
+    def note(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
+        """A decision was made: the present turn must be dropped at ``drop_ns``, or later if that is open."""
+        gpu.deadline_ns = at_ns = next_look_ns(gpu, drop_ns, now_ns)
+        if at_ns < self.bound_ns:
+            self.bound_ns = at_ns
+        if at_ns != gpu.queued_ns or gpu.end_open:
+            gpu.queued_ns = NEVER
+            if not gpu.unqueued:
+                gpu.unqueued = True
+                self._unqueued.append(gpu)
+
+    def settle(self, gpu: Gpu) -> None:
+        """Compute the end of a turn that was left open."""
+        if gpu.end_open:
+            gpu.end_open = False
+            decided_ns = gpu.clock.at_ns
+            drop_ns, _ = ends.turn_end(gpu, decided_ns)
+            gpu.deadline_ns = next_look_ns(gpu, drop_ns, decided_ns)
+
+    def settle_all(self) -> None:
+        for gpu in self._unqueued:
+            self.settle(gpu)
+
+    def next_ns(self) -> int | None:
+        """When the first GPU is due."""
+        if self._unqueued:
+            self._queue_all()
+        heap = self._heap
+        while heap:
+            at_ns, _, gpu = heap[0]
+            if gpu.queued_ns == at_ns:
+                self.bound_ns = at_ns
+                return at_ns
+            heapq.heappop(heap)
+        self.bound_ns = NEVER
+        return None
+
+    def pop_due(self, now_ns: int) -> list[Gpu]:
+        """The GPUs that are due; those due at the same moment in the order in which they were seen."""
+        if self._unqueued:
+            self._queue_all()
+        heap = self._heap
+        due: list[Gpu] = []
+        while heap and heap[0][0] <= now_ns:
+            at_ns, _, gpu = heapq.heappop(heap)
+            if gpu.queued_ns == at_ns:
+                gpu.queued_ns = NEVER
+                due.append(gpu)
+        if len(due) > 1:
+            due.sort(key=lambda gpu: (gpu.deadline_ns, gpu.order))
+        self.bound_ns = heap[0][0] if heap else NEVER
+        return due
+
+    def _queue_all(self) -> None:
+        heap = self._heap
+        for gpu in self._unqueued:
+            gpu.unqueued = False
+            if gpu.end_open:
+                self.settle(gpu)
+            at_ns = gpu.deadline_ns
+            if at_ns != gpu.queued_ns:
+                gpu.queued_ns = at_ns
+                if at_ns < NEVER:
+                    self._serial += 1
+                    heapq.heappush(heap, (at_ns, self._serial, gpu))
+        self._unqueued.clear()
+        if len(heap) > self._most:
+            self._heap = [entry for entry in heap if entry[2].queued_ns == entry[0]]
+            heapq.heapify(self._heap)
+            self._most = 2 * len(self._heap) + HEAP_LEAST
