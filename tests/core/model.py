@@ -86,6 +86,7 @@ class Model:
         self.now_ns = now_ns
         self._tell(event)
         wanted = self.core.handle(event, now_ns)
+        assert len(wanted) <= 16 * len(self.clients) + 16, f"{len(wanted)} effects of one {event}"
         for effect in wanted:
             self._see(effect)
         self.steps += 1

@@ -48,6 +48,20 @@ def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: in
     return changed
 
 
+def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
+    """Bill without a hold; its place in a queue is by what it was billed."""
+    was_ready, was_outside = gpu.is_ready(tenant), tenant in gpu.outside and tenant.limited
+    if was_ready:
+        gpu.take_ready(tenant)
+    elif was_outside:
+        gpu.forget_waiting(tenant)
+    tenant.account.charge(bill_ns)
+    if was_ready:
+        gpu.push_ready(tenant)
+    elif was_outside:
+        gpu.note_waiting(tenant)
+
+
 def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     """Bill the present hold so far (rule 2)."""
     account = tenant.account

@@ -160,22 +160,34 @@ def _admit(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
 
 
 def _end_slice_if_due(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-    slice_end_ns = gpu.set_since_ns + gpu.slice_ns()
-    oldest = _oldest(gpu)
-    if oldest.overtaken:
-        slice_end_ns = min(slice_end_ns, oldest.waiting_since_ns + gpu.settings.overtake_ns)
-    running = gpu.holder is not None or bool(gpu.group)
-    if now_ns < slice_end_ns and (running or gpu.peek_ready() is not None or gpu.free_ready):
-        gpu.set_check_ns = slice_end_ns
-        return
-    founder, check_ns = _founder(gpu, now_ns)
+    founder, patient_until_ns = _out_of_patience(gpu, now_ns)
     if founder is None:
-        gpu.set_check_ns = min(NEVER, check_ns)
-        return
-    if not _would_fit_alone(gpu, founder, now_ns):
-        gpu.set_check_ns = min(tenant.dropped_ns for tenant in gpu.late) + gpu.settings.max_runtime_ns
-        return
-    _begin_switch(gpu, founder, DropReason.SLICE, now_ns, out)
+        slice_end_ns = gpu.set_since_ns + gpu.slice_ns()
+        running = gpu.holder is not None or bool(gpu.group)
+        if now_ns < slice_end_ns and (running or gpu.peek_ready() is not None or gpu.free_ready):
+            gpu.set_check_ns = min(slice_end_ns, patient_until_ns)
+            return
+        founder, check_ns = _founder(gpu, now_ns)
+        if founder is None:
+            gpu.set_check_ns = min(NEVER, check_ns, patient_until_ns)
+            return
+    if _would_fit_alone(gpu, founder, now_ns):
+        _begin_switch(gpu, founder, DropReason.SLICE, now_ns, out)
+    else:
+        counting = (tenant.dropped_ns for tenant in gpu.late if _counts(gpu, tenant, now_ns))
+        gpu.set_check_ns = min(counting) + gpu.settings.max_runtime_ns
+
+
+def _out_of_patience(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
+    """The one that waits longest, if others were let in past it for long enough; or when to ask again."""
+    oldest = _oldest(gpu)
+    if not oldest.overtaken:
+        return None, NEVER
+    until_ns = oldest.waiting_since_ns + gpu.settings.overtake_ns
+    if now_ns < until_ns:
+        return None, until_ns
+    wait_ns = gpu.clock.real_until(oldest.account.virtual_ns) if oldest.limited else 0
+    return (oldest, now_ns) if wait_ns == 0 else (None, now_ns + max(gpu.turn_ns, wait_ns))
 
 
 def _would_fit_alone(gpu: Gpu, founder: Tenant, now_ns: int) -> bool:
@@ -246,6 +258,8 @@ def found_set(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     for tenant in waiting:
         if fits(gpu, tenant, now_ns):
             _let_in(gpu, tenant, now_ns, out)
+    for tenant in gpu.outside:
+        tenant.overtaken = False  # the set is founded anew, and in order
     for member in former:
         if member in gpu.outside:
             del gpu.outside[member]

@@ -255,7 +255,7 @@ class Scheduler:
         )
         gpu.set_used(tenant, tenant.memory.used_bytes)
         billed_busy_ns = gpu.resuming.get(event.former, event.busy_ns)
-        tenant.account.charge(max(0, event.busy_ns - billed_busy_ns))  # busy while no daemon was there
+        billing.charge(gpu, tenant, max(0, event.busy_ns - billed_busy_ns))  # while no daemon was there
         if self.on and event.holds:
             turns.resume_hold(gpu, client, now_ns)
             residency.resume_member(gpu, tenant, now_ns)
