@@ -5,10 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COMPILED := build/compiled
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,20 +50,28 @@ format: $(READY) ## put the code in the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) simgpu ## the figures that are ratios and rates, beside their contenders
+bench: $(READY) simgpu compiled ## the figures that are ratios and rates, beside their contenders
 	$(BIN)/python -m benchmarks.wire
-	$(BIN)/python -m benchmarks.core_events
-	$(BIN)/python -m benchmarks.simulator
+	@echo "the core in plain Python:" && $(BIN)/python -m benchmarks.core_events && $(BIN)/python -m benchmarks.simulator
+	@echo "the core compiled:" && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.core_events && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.simgpu_cost
 
-verify: $(READY) simgpu ## the whole of what `make test` only samples
+verify: $(READY) simgpu compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest -n $(WORKERS) -q tests/core
+
+# The scheduling core as installations have it: compiled by mypyc, see setup.py.
+compiled: $(COMPILED)/.ready
+$(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py)
+	@rm -rf $(COMPILED)
+	NVSHARE_COMPILE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target $(COMPILED) .
+	@touch $@
 
 verify-shares: $(READY) ## quotas in virtual time, every mix, kernel length and seed, as a table
 	$(BIN)/python -m tests.sim.shares
 
-verify-day: $(READY) ## a simulated day of 32 tenants on 8 GPUs: speed, and memory that stays flat
-	$(BIN)/python -m benchmarks.simulator --hours 24
+verify-day: $(READY) compiled ## a simulated day of 32 tenants on 8 GPUs: speed, and memory that stays flat
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator --hours 24
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.svg
