@@ -1,4 +1,4 @@
-"""With NVSHARE_COMPILE=1 the scheduling core is compiled by mypyc; without, it is the same code in plain Python.
+"""With NVSHARE_COMPILE=1 the scheduling core is compiled by mypyc; without, the same code is plain Python.
 
 Plain is the default, so that what a developer edits is what runs. Compiled is several times faster
 (`make bench` shows both) and made for installations: NVSHARE_COMPILE=1 pip install --no-build-isolation .
