@@ -104,12 +104,7 @@ class Process:
         self.paused = True
         self.meter.wants(now_ns, False)
         if self.gate_open and not self.stopped:
-            self.device.catch_up(now_ns)
-            self.gate_open = False
-            self.draining = True
-            self.stop_launching(now_ns)
-            if self.demand_ns <= self.position_ns:
-                self.drained(now_ns)
+            self._close_gate(now_ns)
 
     def unpause(self, now_ns: int) -> None:
         self.paused = False
@@ -151,8 +146,11 @@ class Process:
         if self.stopped:
             self.missed.append(self.dropped)
             return
-        if not self.gate_open:
-            return
+        if self.gate_open:
+            self._close_gate(now_ns)
+
+    def _close_gate(self, now_ns: int) -> None:
+        """Launch nothing more, and let go when what is in flight has completed."""
         self.device.catch_up(now_ns)
         self.gate_open = False
         self.draining = True

@@ -277,20 +277,22 @@ class World:
             self._spawn(tenancy, now_ns).start(now_ns)
 
     def _idle_phase(self, spec: TenantSpec, now_ns: int) -> None:
-        processes = [p for index in spec.gpus for p in self.tenancies[spec.name, index].processes if p.alive]
-        if not processes:
-            return
+        processes = self._alive(spec)
         for process in processes:
             process.pause(now_ns)
-        self.at(now_ns + spec.program.idle_ns, partial(self._busy_phase, spec))
+        if processes:
+            self.at(now_ns + spec.program.idle_ns, partial(self._busy_phase, spec))
 
     def _busy_phase(self, spec: TenantSpec, now_ns: int) -> None:
-        processes = [p for index in spec.gpus for p in self.tenancies[spec.name, index].processes if p.alive]
-        if not processes:
-            return
+        processes = self._alive(spec)
         for process in processes:
             process.unpause(now_ns)
-        self.at(now_ns + spec.program.busy_ns, partial(self._idle_phase, spec))
+        if processes:
+            self.at(now_ns + spec.program.busy_ns, partial(self._idle_phase, spec))
+
+    def _alive(self, spec: TenantSpec) -> list[Process]:
+        everywhere = (self.tenancies[spec.name, index].processes for index in spec.gpus)
+        return [process for processes in everywhere for process in processes if process.alive]
 
     def _leave(self, spec: TenantSpec, now_ns: int) -> None:
         for index in spec.gpus:
