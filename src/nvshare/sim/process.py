@@ -158,6 +158,13 @@ class Process:
         if self.demand_ns <= self.position_ns:
             self.drained(now_ns)
 
+    def daemon_gone(self, now_ns: int) -> None:
+        """Nobody else can be granted the GPU while there is no daemon: who had it last goes on."""
+        if self.draining and self.alive and not self.stopped and self.wants_more():
+            self.draining = False
+            self.gate_open = True
+            self.launch(now_ns)
+
     def stop(self, now_ns: int) -> None:
         """SIGSTOP: what was launched goes on, nothing else does."""
         self.device.catch_up(now_ns)

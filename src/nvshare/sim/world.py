@@ -66,6 +66,7 @@ class World:
         self._wake_ns = -1
         self.core_events = 0
         self.up = True
+        self._down_since_ns = 0
         self._checkpoint: Checkpoint | None = None
         self._delay_ns = scenario.handover_ns // 2
         self.processes: dict[int, Process] = {}
@@ -177,11 +178,15 @@ class World:
 
     def _daemon_ends(self, fault: FaultSpec, now_ns: int) -> None:
         self.up = False
+        for process in list(self.processes.values()):
+            process.device.catch_up(now_ns)
+            process.daemon_gone(now_ns)
         self.at(now_ns + fault.for_ns, self._daemon_returns)
+        self._down_since_ns = now_ns
         self.at(now_ns + UNGATED_AFTER_NS, self._run_ungated)
 
     def _run_ungated(self, now_ns: int) -> None:
-        if not self.up:
+        if not self.up and now_ns - self._down_since_ns >= UNGATED_AFTER_NS:
             for process in list(self.processes.values()):
                 if process.asked:
                     process.granted(now_ns)
