@@ -45,8 +45,25 @@ def _count(text: str) -> int:
     return int(text)
 
 
+EXAMPLES = """\
+w1  large additions, 11.7 GiB            w4  allocations made and freed in a loop
+w2  small additions, 2.9 GiB             w5  additions for a while, with their rate every few seconds
+w3  small additions with pauses
+
+examples:
+  python -m nvshare.workloads w2 --scale 0.01
+  python -m nvshare.workloads w4 --oversize
+  python -m nvshare.workloads w5 --duration 60 --interval 5 --probe-alloc 256Mi --every 10
+"""
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m nvshare.workloads", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m nvshare.workloads",
+        description="Programs that keep a GPU busy, by PyTorch where it has CUDA, else by the driver API.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("workload", choices=sorted(WORKLOADS), help="which")
     parser.add_argument("--scale", type=_positive, default=1.0, help="run this part of the iterations (0.01)")
     parser.add_argument("--iterations", type=_count, help="instead of the workload's own number")
