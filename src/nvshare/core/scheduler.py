@@ -378,6 +378,16 @@ class Scheduler:
             gpu.set_dirty = True
             self._advance(gpu, now_ns, out)
 
+    def reconfigure(self, settings: Settings, now_ns: int) -> list[Effect]:
+        """Other settings from now on; what they lengthen or shorten is looked at again at once."""
+        out: list[Effect] = []
+        self.settings = settings
+        for gpu in self.gpus.values():
+            gpu.settings = settings
+            gpu.set_dirty = True
+            self._advance(gpu, now_ns, out)
+        return out
+
     def limits_of(self, pod: str) -> PodLimits:
         book = self._limits.get(pod)
         return book.effective() if book is not None else PodLimits()
