@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from nvshare.core import events
 from nvshare.core.effects import Effect, TellScheduling
@@ -73,12 +73,12 @@ class Connection(asyncio.Protocol):
     # ---- what the loop calls -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        stream = cast(asyncio.Transport, transport)  # uvloop's own class
+        self._transport = stream
         # Beyond the bound we end the connection, so the loop need not tell us to pause.
-        transport.set_write_buffer_limits(high=1 << 30)
+        stream.set_write_buffer_limits(high=1 << 30)
         if self.state is State.CLOSED:  # its process died while the loop was opening it
-            transport.abort()
+            stream.abort()
 
     def data_received(self, data: bytes) -> None:
         hub = self._hub

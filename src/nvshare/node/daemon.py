@@ -41,6 +41,7 @@ from nvshare.pods.tenancy import Tenancy
 EXIT_OK: Final = 0
 EXIT_BAD_INPUT: Final = 2
 EXIT_TAKEN: Final = 4
+_BUGS_TOLD: Final = 100  # in full; all are counted
 _PROBE_SEC: Final = 0.25
 _LAST_WORDS_SEC: Final = 0.5
 _SWITCH_INTERVAL_SEC: Final = 0.0005
@@ -237,8 +238,9 @@ class Daemon:
         """A callback raised: one connection's trouble, told and counted, never everybody's end."""
         del loop
         self.roster.hub.counters.events["callback_raised"] += 1
-        error = context.get("exception")
-        logs.LOGGER.error("callback raised: %s", context.get("message", ""), exc_info=error)
+        if self.roster.hub.counters.events["callback_raised"] <= _BUGS_TOLD:
+            error = context.get("exception")
+            logs.LOGGER.error("callback raised: %s", context.get("message", ""), exc_info=error)
 
     def _end(self, listeners: list[Listener]) -> None:
         hub, roster = self.roster.hub, self.roster
