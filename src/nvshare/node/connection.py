@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -47,6 +48,7 @@ class Connection(asyncio.Protocol):
         "_decoder",
         "_frame_tellers",
         "_hub",
+        "_send",
         "_transport",
         "client",
         "dialect",
@@ -57,7 +59,7 @@ class Connection(asyncio.Protocol):
         "state",
     )
 
-    def __init__(self, roster: Roster, peer: Peer, pidfd: int) -> None:
+    def __init__(self, roster: Roster, connected: socket.socket, peer: Peer, pidfd: int) -> None:
         self.roster = roster
         self.peer = peer
         self.pidfd = pidfd  # ours until a member takes it over
@@ -68,6 +70,7 @@ class Connection(asyncio.Protocol):
         self._hub = roster.hub
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None
+        self._send = connected.send
         self._frame_tellers: dict[type[Any], Callable[[Any], bytes]] = {}
 
     # ---- what the loop calls -----------------------------------------------------------------
@@ -92,8 +95,9 @@ class Connection(asyncio.Protocol):
         for message in messages:
             kind = message.type
             received[kind] += 1
-            if self.state is _REGISTERED and kind in _EVENTS:
-                hub.feed(_EVENTS[kind](self.client, message), now_ns)
+            event_of = _EVENTS.get(kind)
+            if event_of is not None and self.state is _REGISTERED:
+                hub.feed(event_of(self.client, message), now_ns)
             else:
                 self._take(message, now_ns)
         if fault is not None and self.state is not State.CLOSED:
@@ -175,12 +179,24 @@ class Connection(asyncio.Protocol):
             self._transport.close()  # after the answer is written
 
     def _write(self, frame: bytes) -> None:
+        """At once if the kernel takes it, which spares the loop a round; else what is left waits in the loop."""
         transport = self._transport
-        if transport is None:
+        if transport is None or self.state is State.CLOSED and transport.is_closing():
             return
         self._hub.counters.sent[frame[0]] += 1
+        waiting_bytes = transport.get_write_buffer_size()
+        if not waiting_bytes:
+            try:
+                sent = self._send(frame)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # the peer is gone; the loop is about to tell
+            if sent == len(frame):
+                return
+            frame = frame[sent:]
         transport.write(frame)
-        if transport.get_write_buffer_size() > self.roster.bounds.output_bytes:
+        if waiting_bytes + len(frame) > self.roster.bounds.output_bytes:
             self._hub.counters.events["output_overflow"] += 1
             self.abort()
 

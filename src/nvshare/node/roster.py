@@ -90,7 +90,7 @@ class Roster:
             self._repeats.warning("connection refused", reason=error.reason, detail=error)
             connection_socket.close()
             return
-        connection = Connection(self, peer, pidfd)
+        connection = Connection(self, connection_socket, peer, pidfd)
         self.unregistered[connection] = now_ns
         connection.handshake = self.hub.loop.call_later(
             self.bounds.handshake_ns / 1e9, self._handshake_over, connection
