@@ -103,7 +103,11 @@ class Account:
 
     def expected_ns(self, now_ns: int) -> int:
         """What the present hold is expected to be billed so far."""
-        return self.held_since_settled(now_ns) * self.duty_percent // 100
+        held_ns = self.pending_ns
+        if self.open_ns != CLOSED:
+            held_ns += now_ns - self.open_ns
+        duty_percent = self.duty_percent
+        return held_ns if duty_percent == 100 else held_ns * duty_percent // 100
 
     def virtual_at(self, now_ns: int) -> int:
         """Where the account will stand when what it holds now is billed."""
@@ -135,7 +139,9 @@ class Account:
 
     def cap_lag(self, lag_ns: int, clock: VirtualClock) -> None:
         """Be owed no more than that."""
-        self.virtual_ns = max(self.virtual_ns, clock.virtual_ns - lag_ns * WHOLE // self.weight)
+        least_ns = clock.virtual_ns - lag_ns * WHOLE // self.weight
+        if self.virtual_ns < least_ns:
+            self.virtual_ns = least_ns
 
     def reweigh(self, weight: int, clock: VirtualClock) -> None:
         """Change the weight and keep the lag: what was billed stays billed."""
@@ -160,26 +166,29 @@ class UsageWindow:
         self._amounts_ns = [0] * self.BUCKETS
         self._last = 0
 
-    def _roll(self, now_ns: int) -> int:
-        bucket = now_ns // self._bucket_ns
-        for stale in range(self._last + 1, min(bucket, self._last + self.BUCKETS) + 1):
-            self._amounts_ns[stale % self.BUCKETS] = 0
-        self._last = max(self._last, bucket)
-        return bucket
+    def _roll(self, bucket: int) -> None:
+        last = self._last
+        if bucket > last:
+            for stale in range(last + 1, min(bucket, last + self.BUCKETS) + 1):
+                self._amounts_ns[stale % self.BUCKETS] = 0
+            self._last = bucket
 
     def add(self, start_ns: int, end_ns: int, amount_ns: int) -> None:
         """Spread a bill over the stretch of time it is for."""
-        last = self._roll(end_ns)
-        first = max(start_ns // self._bucket_ns, last - self.BUCKETS + 1)
+        size_ns = self._bucket_ns
+        last = end_ns // size_ns
+        if last != self._last:
+            self._roll(last)
+        first = start_ns // size_ns
         if first >= last:
             self._amounts_ns[last % self.BUCKETS] += amount_ns
             return
         length_ns = end_ns - start_ns
-        for bucket in range(first, last + 1):
-            lower = max(start_ns, bucket * self._bucket_ns)
-            upper = min(end_ns, (bucket + 1) * self._bucket_ns)
+        for bucket in range(max(first, last - self.BUCKETS + 1), last + 1):
+            lower = max(start_ns, bucket * size_ns)
+            upper = min(end_ns, (bucket + 1) * size_ns)
             self._amounts_ns[bucket % self.BUCKETS] += amount_ns * (upper - lower) // length_ns
 
     def used_ns(self, now_ns: int) -> int:
-        self._roll(now_ns)
+        self._roll(now_ns // self._bucket_ns)
         return sum(self._amounts_ns)

@@ -61,6 +61,7 @@ class Gpu:
         "overlap_since_ns",
         "overlaps",
         "overloaded",
+        "pace_mark",
         "peak_running_bytes",
         "queued_ns",
         "ready",
@@ -68,6 +69,7 @@ class Gpu:
         "requeue",
         "rest",
         "rest_entitled",
+        "rest_turn_ns",
         "resume_deadline_ns",
         "resuming",
         "serial",
@@ -78,6 +80,7 @@ class Gpu:
         "settings",
         "share_ready",
         "slice_override_ns",
+        "slices",
         "slipped_ns",
         "stranger_bytes",
         "switching",
@@ -85,8 +88,8 @@ class Gpu:
         "total_bytes",
         "turn_ns",
         "turn_started_ns",
-        "unreliable",
         "unresponsive_total",
+        "urgent",
         "wait_for_memory_total",
         "waiting_lag",
         "waiting_weight",
@@ -109,7 +112,8 @@ class Gpu:
         self.idlers: list[tuple[int, int, Tenant]] = []  # a heap: when to look whether it is still idle
         self.slipped_ns = 0  # virtual time slipped back, ever
         self.dead_ns = DEAD_FIRST_GUESS_NS
-        self.turn_ns = TURN_MIN_NS
+        self.turn_ns = self.rest_turn_ns = TURN_MIN_NS
+        self.pace_mark = 0
         # who waits
         self.ready: list[tuple[int, int, Tenant]] = []  # limited, by virtual time
         self.share_ready: list[tuple[int, int, Tenant]] = []  # those of them that borrow
@@ -124,7 +128,7 @@ class Gpu:
         self.draining: dict[Tenant, None] = {}
         self.drain_deadline_ns = NEVER
         self.late: dict[Tenant, int] = {}  # undrained, nobody waits for them -> next look at them
-        self.unreliable: dict[Tenant, None] = {}  # those whose drains nobody waits for at present
+        self.urgent: dict[Tenant, None] = {}  # those in line that others may spin for, longest first
         self.turn_started_ns = now_ns
         self.group_tail_ns = TAIL_FIRST_GUESS_NS
         self.group_dropped_ns = -1
@@ -153,6 +157,7 @@ class Gpu:
         self.limited_present = False
         self.drops = dict.fromkeys(DropReason, 0)
         self.handovers = 0
+        self.slices = 0  # times the memory set was exchanged
         self.overlaps = 0
         self.overlap_ns = 0
         self.overlap_since_ns = -1
@@ -185,7 +190,7 @@ class Gpu:
 
     def reweigh(self, now_ns: int) -> None:
         """Quotas over 100 are scaled in proportion; unlimited tenants together keep their minimum."""
-        floor = self.settings.unlimited_min_percent * WHOLE // 100 if self.active_unlimited else 0
+        floor = self.rest_floor()
         room = WHOLE - floor
         if self.active_weight > room:
             self.clock.set_rate(now_ns, room, self.active_weight)
@@ -196,12 +201,36 @@ class Gpu:
             self.rest.reweigh(weight, self.clock)
         self.pace()
 
+    def rest_floor(self) -> int:
+        """What active unlimited tenants together may count on."""
+        return self.settings.unlimited_min_percent * WHOLE // 100 if self.active_unlimited else 0
+
+    def free_weight(self) -> int:
+        """What nobody active is entitled to."""
+        return max(0, WHOLE - self.rest_floor() - self.active_weight)
+
     def pace(self) -> None:
         """The shortest turn whose dead time the quotas can bear."""
-        floor = self.settings.unlimited_min_percent * WHOLE // 100 if self.active_unlimited else 0
-        free = max(0, WHOLE - floor - self.active_weight)
-        budget = min(DEAD_BUDGET_MAX, max(DEAD_BUDGET_MIN, free // 2))
-        self.turn_ns = min(TURN_MAX_NS, max(TURN_MIN_NS, self.dead_ns * WHOLE // budget))
+        budget = min(DEAD_BUDGET_MAX, max(DEAD_BUDGET_MIN, self.free_weight() // 2))
+        turn_ns = -(-self.dead_ns * WHOLE // budget // MS) * MS  # whole milliseconds: it rarely changes
+        self.turn_ns = min(TURN_MAX_NS, max(TURN_MIN_NS, turn_ns))
+        self.pace_mark += 1
+        self.rest_turn_ns = self.turn_of(self.rest.weight)
+
+    def learn_dead(self, unused_ns: int) -> None:
+        """What a hand-over cost: held, and not busy."""
+        dead_ns = self.dead_ns
+        self.dead_ns = dead_ns + (unused_ns - dead_ns) // 8
+        if self.dead_ns // 10_000 != dead_ns // 10_000:
+            self.pace()
+
+    def fit_pace(self, tenant: Tenant) -> None:
+        """Bring a tenant's turn length, and how far ahead that takes it, up to date."""
+        if tenant.pace_mark != self.pace_mark:
+            tenant.pace_mark = self.pace_mark
+            weight = tenant.account.weight
+            tenant.turn_ns = self.turn_of(weight)
+            tenant.ahead = self.allowance(weight, tenant.turn_ns)
 
     def effective_weight(self, weight: int) -> int:
         return weight * self.clock.numerator // self.clock.denominator
@@ -250,6 +279,8 @@ class Gpu:
         self.waiting_lag -= weight * tenant.account.virtual_ns
 
     def push_ready(self, tenant: Tenant) -> None:
+        if tenant.spans_gpus or tenant.late_turns:
+            self.urgent[tenant] = None
         if not tenant.limited:
             if not self.free_ready and not self.group:
                 self._cap_rest_credit()
@@ -266,6 +297,7 @@ class Gpu:
             self._compact()
 
     def take_ready(self, tenant: Tenant) -> None:
+        self.urgent.pop(tenant, None)
         if tenant in self.free_ready:
             del self.free_ready[tenant]
         elif tenant.ready_mark:
@@ -299,7 +331,7 @@ class Gpu:
         heapq.heapify(self.share_ready)
 
     def _cap_rest_credit(self) -> None:
-        self.rest.cap_lag(self.turn_of(self.rest.weight), self.clock)
+        self.rest.cap_lag(self.rest_turn_ns, self.clock)
 
     # ---- memory ----------------------------------------------------------------------------
 

@@ -23,9 +23,9 @@ from nvshare.core.tenant import Tenant
 def fits(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
     if not gpu.members and not _late_bytes(gpu, now_ns):
         return True
-    if gpu.settings.scheduling_mode == "serial" and not tenant.limited:
-        if any(not member.limited for member in gpu.members):
-            return False
+    alone = gpu.settings.scheduling_mode == "serial" and not tenant.limited
+    if alone and any(not member.limited for member in gpu.members):
+        return False
     held_bytes = gpu.set_bytes + _late_bytes(gpu, now_ns)
     return held_bytes + tenant.used_bytes <= gpu.safe_limit_bytes
 
@@ -222,6 +222,7 @@ def found_set(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     founder = gpu.switching
     assert founder is not None
     gpu.switching = None
+    gpu.slices += 1
     former = list(gpu.members)
     for member in former:
         leave(gpu, member)

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any, Final
 
-from nvshare.core import events, residency, turns
+from nvshare.core import billing, events, gates, late, residency, turns
 from nvshare.core.account import WHOLE
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import NEVER, SECOND, Gpu
@@ -101,12 +101,12 @@ class Scheduler:
         for _ in range(STEPS_MAX):
             while gpu.requeue:
                 self._queue(gpu, gpu.requeue.pop(), now_ns, out)
-            if gpu.late or gpu.unreliable:
-                turns.review_late(gpu, now_ns, out)
+            if gpu.late or gpu.urgent:
+                late.review(gpu, now_ns, out)
             if gpu.draining:
                 if now_ns < gpu.drain_deadline_ns:
                     break
-                turns.give_up_waiting(gpu, now_ns, out)
+                late.give_up_waiting(gpu, now_ns, out)
                 continue
             if gpu.switching is not None:
                 residency.found_set(gpu, now_ns, out)
@@ -114,47 +114,48 @@ class Scheduler:
             if gpu.set_dirty or gpu.set_check_ns <= now_ns:
                 residency.review(gpu, now_ns, out)
                 continue
-            if gpu.holder is None and not gpu.group:
-                if not turns.start_turn(gpu, now_ns, out):
-                    break
-            elif gpu.free_ready and gpu.holder is None:
-                turns.join_group(gpu, now_ns, out)
-            elif turns.may_fill_gaps(gpu):
+            if gpu.holder is None:
+                if not gpu.group:
+                    if not turns.start_turn(gpu, now_ns, out):
+                        break
+                elif gpu.free_ready:
+                    turns.join_group(gpu, now_ns, out)
+            elif gpu.free_ready and turns.may_fill_gaps(gpu):
                 turns.fill_gaps(gpu, now_ns, out)
             drop_ns, reason = turns.turn_end(gpu, now_ns)
             if drop_ns > now_ns:
                 break
             turns.drop_all(gpu, reason, now_ns, out)
-        turns.refresh_hints(gpu, out)
-        self._set_deadline(gpu, drop_ns)
+        if gpu.hinted != (gpu.someone_waits(), gpu.beside):
+            gates.refresh_hints(gpu, out)
+        self._set_deadline(gpu, drop_ns, now_ns)
 
-    def _set_deadline(self, gpu: Gpu, drop_ns: int) -> None:
-        at_ns = gpu.set_check_ns
+    def _set_deadline(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
         if gpu.draining:
-            at_ns = min(at_ns, gpu.drain_deadline_ns)
-        elif gpu.holder is not None or gpu.group:
-            at_ns = min(at_ns, drop_ns)
+            at_ns = gpu.drain_deadline_ns
         else:
-            at_ns = min(at_ns, gpu.wake_ns)
-        if gpu.idlers:
-            at_ns = min(at_ns, gpu.idlers[0][0])
-        if gpu.late:
-            at_ns = min(at_ns, min(gpu.late.values()))
-        if gpu.unreliable:
-            at_ns = min(at_ns, turns.next_pulse_ns(gpu))
+            at_ns = drop_ns if gpu.holder is not None or gpu.group else gpu.wake_ns
+            if gpu.set_check_ns < at_ns:
+                at_ns = gpu.set_check_ns
+        if gpu.idlers and gpu.idlers[0][0] < at_ns:
+            at_ns = gpu.idlers[0][0]
+        if gpu.late or gpu.urgent:
+            at_ns = min(at_ns, late.next_look_ns(gpu))
         if gpu.resuming:
             at_ns = min(at_ns, gpu.resume_deadline_ns)
         if gpu.recalls:
             at_ns = min(at_ns, min(tenant.memory.deadline_ns() for tenant in gpu.recalls))
-        if at_ns < NEVER and at_ns != gpu.queued_ns:
-            self._serial += 1
-            heapq.heappush(self._deadlines, (at_ns, self._serial, gpu))
-            if len(self._deadlines) > 64 + 16 * len(self.gpus):
-                self._compact_deadlines(gpu, at_ns)
-        gpu.queued_ns = gpu.deadline_ns = at_ns
+        if at_ns <= now_ns:
+            at_ns = now_ns + 1  # whatever is due now has been dealt with
+        if at_ns != gpu.queued_ns:
+            gpu.queued_ns = gpu.deadline_ns = at_ns
+            if at_ns < NEVER:
+                self._serial += 1
+                heapq.heappush(self._deadlines, (at_ns, self._serial, gpu))
+                if len(self._deadlines) > 64 + 16 * len(self.gpus):
+                    self._compact_deadlines()
 
-    def _compact_deadlines(self, gpu: Gpu, at_ns: int) -> None:
-        gpu.queued_ns = at_ns
+    def _compact_deadlines(self) -> None:
         self._deadlines = [entry for entry in self._deadlines if entry[2].queued_ns == entry[0]]
         heapq.heapify(self._deadlines)
 
@@ -222,8 +223,8 @@ class Scheduler:
             return
         gpu = self._gpu_of[event.client]
         gpu.clock.advance(now_ns)
-        turns.report_busy(gpu, client, event.busy_ns, event.idle_ns, now_ns)
-        self._advance(gpu, now_ns, out)
+        if billing.report_busy(gpu, client, event.busy_ns, event.idle_ns, now_ns):
+            self._advance(gpu, now_ns, out)
 
     def _client_registered(self, event: events.ClientRegistered, now_ns: int, out: list[Effect]) -> None:
         gpu, client = self._add_client(event.client, event.pod, event.gpu, event.version, now_ns)
@@ -283,6 +284,12 @@ class Scheduler:
     def _after_membership(self, gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
         self._note_recall(gpu, tenant)
         self._tell_limited_present(gpu, out)
+        everywhere = [
+            other.tenants[tenant.pod] for other in self.gpus.values() if tenant.pod in other.tenants
+        ]
+        spans_gpus = sum(1 for one in everywhere if one.clients) > 1
+        for one in everywhere:
+            one.spans_gpus = spans_gpus
         self._advance(gpu, now_ns, out)
 
     def _client_disconnected(self, event: events.ClientDisconnected, now_ns: int, out: list[Effect]) -> None:
@@ -333,7 +340,8 @@ class Scheduler:
         gpu, tenant = self._gpu_of[event.client], client.tenant
         tenant.memory.report(client.key, event.used_bytes, event.seq, now_ns, out)
         gpu.set_used(tenant, tenant.memory.used_bytes)
-        self._advance(gpu, now_ns, out)
+        if gpu.set_dirty:
+            self._advance(gpu, now_ns, out)
 
     def _memory_asked(self, event: events.MemoryAsked, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event.client)

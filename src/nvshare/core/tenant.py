@@ -61,6 +61,7 @@ class Tenant:
     __slots__ = (
         "account",
         "active",
+        "ahead",
         "busy_mark_ns",
         "clients",
         "dropped_ns",
@@ -79,6 +80,7 @@ class Tenant:
         "longest_wait_ns",
         "memory",
         "overtaken",
+        "pace_mark",
         "peak_bytes",
         "percent",
         "pod",
@@ -86,7 +88,9 @@ class Tenant:
         "served_ns",
         "share",
         "slip_mark_ns",
+        "spans_gpus",
         "tail_ns",
+        "turn_ns",
         "turns",
         "unresponsive",
         "used_bytes",
@@ -120,6 +124,9 @@ class Tenant:
         self.overtaken = False  # somebody was let in past it while it waited for memory
         self.used_bytes = 0
         self.peak_bytes = 0
+        self.turn_ns = 0  # how long its turns are at the GPU's present pace
+        self.ahead = 0  # how far ahead of the clock such a turn takes it
+        self.pace_mark = -1  # the pace these two are for
         self.ready_mark = 0  # its valid entry in a heap
         self.tail_ns = TAIL_FIRST_GUESS_NS  # expected time from DROP to drained
         self.kernel_ns = 0  # longest kernel its clients reported lately
@@ -128,6 +135,7 @@ class Tenant:
         self.gap_permille = 0  # busy time per unused time of a hold nobody shared, times 1000
         self.gap_known_ns = -1  # when that was last measured
         self.dropped_ns = -1
+        self.spans_gpus = False  # its pod works on other GPUs, too: its kernels may spin for each other
         self.late_turns = 0  # turns it must drain in time before we wait for it again
         self.unresponsive = False
         self.turns = 0

@@ -6,40 +6,30 @@ Rules:
 2. Unlimited tenants run together, as one group, in the rest. The group has an account of its own with
    the minimum share: behind on that, it queues like a limited tenant; else it gives way to any.
 3. A turn ends when the cap is reached, or when it is long enough and somebody entitled is further
-   behind. A holder that would be picked again is not dropped. DROP goes out one expected drain early.
-4. Exclusivity serves accuracy, never progress. A holder that does not drain within the grace period
-   is late: the next runs beside it, its gate opens again (what it waits for may stand there), and
-   until it has drained in time ten times nobody waits for its drains.
-5. Holding without working is not billed, and ends when somebody who could run waits.
-6. Short-kernel unlimited tenants may fill the gaps of a holder that works only part of the time.
+   behind. A holder that would be picked again is not dropped; one that was does not take the turn
+   back by a hair. DROP goes out one expected drain early.
+4. Holding without working is not billed, and ends when somebody who could run waits.
+5. Unlimited tenants with short kernels may fill the gaps of a holder that works part of the time.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from nvshare.core.account import CLOSED, WHOLE, Account
-from nvshare.core.effects import Drop, DropReason, Effect, Grant
-from nvshare.core.gpu import (
-    DEAD_CEILING_NS,
-    MS,
-    NEVER,
-    SECOND,
-    TURN_MIN_NS,
-    Gpu,
-)
+from nvshare.core import billing, gates, late
+from nvshare.core.account import CLOSED, WHOLE
+from nvshare.core.effects import DropReason, Effect
+from nvshare.core.gpu import MS, NEVER, SECOND, Gpu
 from nvshare.core.tenant import UNLIMITED_PERCENT, Client, Tenant
 
 HOLD_MIN_NS: Final = 2 * MS
 """A DROP right behind the grant would be a turn without work."""
-OVERRUN_TURNS: Final = 4
-LATE_TURNS: Final = 10
-REOPEN_NS: Final = 100 * MS
-REOPEN_AFTER_NS: Final = 650 * MS
 BESIDE_DUTY_PERCENT: Final = 80
-BESIDE_KERNEL_NS: Final = MS // 2
+BESIDE_KERNEL_NS: Final = 3 * MS // 10
 BESIDE_FOR_NS: Final = 10 * SECOND
 """Gaps are filled for so long before they are measured again without company."""
+REPAYABLE_FREE: Final = 2 * WHOLE // 100
+REPAYABLE_NS: Final = 5 * SECOND
 
 
 # ---- requests and releases ----------------------------------------------------------------------
@@ -50,7 +40,7 @@ def request(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     if client.wants or (client.holds and not client.dropping):
         return
     tenant = client.tenant
-    if tenant.idle:
+    if tenant.wanting == 0 and tenant.holding == 0:
         _wake(gpu, tenant, now_ns)
     client.wants = True
     client.wanted_ns = now_ns
@@ -59,7 +49,7 @@ def request(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     if tenant in gpu.draining or tenant in gpu.late:
         return
     if tenant is gpu.holder or tenant in gpu.group:
-        _open_gate(gpu, client, now_ns, out)
+        gates.open_gate(gpu, client, now_ns, out)
     elif tenant.wanting == 1:
         gpu.requeue.append(tenant)
 
@@ -70,21 +60,24 @@ def _wake(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     account.virtual_ns -= gpu.slipped_ns - tenant.slip_mark_ns  # what slipped meanwhile was others'
     gpu.clock.advance(now_ns)
     if not gpu.resuming:  # it has been waiting all the time for a daemon that was away
-        account.cap_lag(gpu.turn_of(account.weight), gpu.clock)
+        gpu.fit_pace(tenant)
+        account.cap_lag(tenant.turn_ns, gpu.clock)
     tenant.waiting_since_ns = now_ns
-    gpu.activate(tenant, now_ns)
+    if not tenant.active:
+        gpu.activate(tenant, now_ns)
 
 
 def release(
     gpu: Gpu, client: Client, busy_ns: int | None, kernel_ns: int, now_ns: int, out: list[Effect]
 ) -> None:
     """A client has drained, or is gone."""
-    tenant = client.tenant
     if not client.holds:
         return
+    tenant = client.tenant
     if busy_ns is None:
         tenant.hold_shared = True  # no word of its busy time: billed by what it held
-    note_busy(client, busy_ns)
+    else:
+        billing.note_busy(client, busy_ns)
     if kernel_ns:
         tenant.kernel_ns = kernel_ns
     client.holds = client.dropping = False
@@ -98,88 +91,15 @@ def release(
     if tenant.holding == 0:
         _hold_ended(gpu, tenant, now_ns)
     elif client.wants and tenant not in gpu.draining and tenant not in gpu.late:
-        _open_gate(gpu, client, now_ns, out)
-
-
-def note_busy(client: Client, busy_ns: int | None) -> None:
-    if busy_ns is not None:
-        client.busy_ns = max(client.busy_ns, busy_ns)
-
-
-def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: int) -> None:
-    """A holder tells of a gap, of its end, or just how far its counter is."""
-    note_busy(client, busy_ns)
-    tenant = client.tenant
-    if not client.holds:
-        return
-    idle = idle_ns > 0
-    if idle != client.idle:
-        client.idle = idle
-        tenant.working += -1 if idle else 1
-        if tenant.working == 0:
-            tenant.account.close(now_ns - idle_ns)
-            tenant.account.paused = True
-        elif not idle and tenant.working == 1:
-            tenant.account.open(now_ns)
-    if not tenant.hold_shared:
-        settle(gpu, tenant, now_ns)
-
-
-def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
-    """Bill the present hold so far: by the client's own busy time where one client tells it."""
-    account = tenant.account
-    held_ns = account.held_since_settled(now_ns)
-    client = tenant.hold_client
-    busy_ns = None
-    if client is not None and not tenant.hold_shared and client.reports_busy:
-        busy_ns = client.busy_ns - tenant.busy_mark_ns
-        tenant.busy_mark_ns = client.busy_ns
-    if held_ns == 0:
-        return
-    if busy_ns is not None:
-        busy_ns = _own_busy(gpu, tenant, busy_ns, held_ns, now_ns)
-    bill_ns = account.settle(now_ns, busy_ns)
-    tenant.window.add(now_ns - held_ns, now_ns, bill_ns)
-    if tenant.limited and tenant.share:
-        _forgive_borrowed(gpu, account, now_ns)
-
-
-def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int) -> int:
-    """A client's busy time, less what it spent waiting for those who filled its gaps.
-
-    Its gaps are the host's and stay the same in company, its kernels take longer. So the ratio of
-    the two, measured alone, tells what it was busy on its own account.
-    """
-    if tenant is not gpu.holder or held_ns < TURN_MIN_NS // 2:
-        return busy_ns
-    account = tenant.account
-    unused_ns = max(0, held_ns - busy_ns)
-    if tenant.hold_beside:
-        return min(busy_ns, unused_ns * tenant.gap_permille // 1000)
-    account.duty_percent += (max(1, 100 - unused_ns * 100 // held_ns) - account.duty_percent) // 4
-    if unused_ns:
-        tenant.gap_permille = busy_ns * 1000 // unused_ns
-        tenant.gap_known_ns = now_ns
-    if not account.paused and unused_ns < min(DEAD_CEILING_NS, held_ns // 4):
-        gpu.dead_ns += (unused_ns - gpu.dead_ns) // 8
-        gpu.pace()
-    return busy_ns
-
-
-def _forgive_borrowed(gpu: Gpu, account: Account, until_ns: int) -> None:
-    """Idle time that was borrowed is not owed back; a turn taken by right is, with its overrun."""
-    turn_ns = gpu.turn_of(account.weight)
-    length_ns = max(turn_ns, min(until_ns - gpu.turn_started_ns, OVERRUN_TURNS * turn_ns))
-    ahead = gpu.allowance(account.weight, length_ns)
-    account.virtual_ns = min(account.virtual_ns, gpu.clock.virtual_ns + ahead)
+        gates.open_gate(gpu, client, now_ns, out)
 
 
 def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
-    settle(gpu, tenant, now_ns)
-    if tenant.limited:  # what it held and did not use is not owed to it
-        tenant.account.cap_lag(max(tenant.hold_lag_ns, gpu.turn_of(tenant.account.weight)), gpu.clock)
+    billing.settle(gpu, tenant, now_ns)
+    if tenant.limited:
+        billing.bank_nothing(gpu, tenant)
     if tenant.dropped_ns >= 0:
-        _drained(gpu, tenant, now_ns - tenant.dropped_ns)
+        late.drained(gpu, tenant, now_ns - tenant.dropped_ns)
     tenant.unresponsive = False
     tenant.hold_client = None
     tenant.hold_shared = tenant.hold_beside = False
@@ -187,44 +107,22 @@ def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     if not tenant.in_set:
         gpu.set_dirty = True  # a late one of a former set no longer takes room
     gpu.draining.pop(tenant, None)
-    if gpu.late.pop(tenant, None) is not None and not gpu.late:
-        _overlap_ended(gpu, now_ns)
+    if gpu.late:
+        late.no_longer(gpu, tenant, now_ns)
     if tenant is gpu.holder:
         gpu.holder = None
-        gpu.wake_ns = NEVER
         if gpu.group:  # it filled the gaps; now it has the GPU for itself
-            gpu.beside = False
+            gpu.beside = gpu.rest_entitled = False
             gpu.rest.open(now_ns)
             gpu.turn_started_ns = now_ns
-            gpu.rest_entitled = False
     elif tenant in gpu.group:
         del gpu.group[tenant]
         if not gpu.group:
-            _group_ended(gpu, now_ns)
+            billing.group_ended(gpu, now_ns)
     if tenant.wanting:
         gpu.requeue.append(tenant)
     else:
         gpu.went_idle(tenant, now_ns)
-
-
-def _drained(gpu: Gpu, tenant: Tenant, tail_ns: int) -> None:
-    if tenant.late_turns and tail_ns <= _grace_ns(gpu, tenant):
-        tenant.late_turns -= 1
-        if not tenant.late_turns:
-            gpu.unreliable.pop(tenant, None)
-    tenant.tail_ns += (min(tail_ns, gpu.settings.drain_grace_ns) - tenant.tail_ns) // 4
-    tenant.dropped_ns = -1
-
-
-def _group_ended(gpu: Gpu, now_ns: int) -> None:
-    gpu.beside = False
-    gpu.rest.close(now_ns)
-    gpu.rest.settle(now_ns, None)
-    _forgive_borrowed(gpu, gpu.rest, now_ns if gpu.rest_entitled else gpu.turn_started_ns)
-    if gpu.group_dropped_ns >= 0:
-        tail_ns = min(now_ns - gpu.group_dropped_ns, gpu.settings.drain_grace_ns)
-        gpu.group_tail_ns += (tail_ns - gpu.group_tail_ns) // 4
-        gpu.group_dropped_ns = -1
 
 
 def resume_hold(gpu: Gpu, client: Client, billed_busy_ns: int, now_ns: int) -> None:
@@ -251,7 +149,7 @@ def resume_hold(gpu: Gpu, client: Client, billed_busy_ns: int, now_ns: int) -> N
         gpu.turn_started_ns = now_ns
     else:
         tenant.dropped_ns = now_ns
-        _leave_undrained(gpu, tenant, now_ns, now_ns)
+        late.leave_undrained(gpu, tenant, now_ns, now_ns)
 
 
 def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: int, out: list[Effect]) -> None:
@@ -264,6 +162,7 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
     elif was_outside and was_limited:
         gpu.forget_waiting(tenant)
     tenant.account.reweigh(percent * WHOLE // 100, gpu.clock)
+    tenant.pace_mark = -1
     tenant.percent, tenant.share, tenant.limited = percent, share, percent < UNLIMITED_PERCENT
     if was_active:
         gpu.activate(tenant, now_ns)
@@ -273,174 +172,121 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
         gpu.note_waiting(tenant)
     if tenant is gpu.holder and not tenant.limited and tenant not in gpu.draining:
         gpu.holder = None
-        gpu.beside = False
+        gpu.beside = gpu.rest_entitled = False
         gpu.group[tenant] = None
         gpu.rest.open(now_ns)
-        gpu.rest_entitled = False
     elif tenant in gpu.group and tenant.limited:
         drop(gpu, tenant, DropReason.QUOTA, now_ns, out)
 
 
-# ---- opening and closing gates ------------------------------------------------------------------
-
-
-def _open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
-    tenant = client.tenant
-    if client.wants:
-        client.wants = False
-        tenant.wanting -= 1
-        tenant.longest_wait_ns = max(tenant.longest_wait_ns, now_ns - client.wanted_ns)
-    if not client.holds:
-        client.holds = True
-        client.granted_ns = now_ns
-        tenant.holding += 1
-        tenant.working += 1
-        if tenant.hold_client is None:
-            tenant.hold_client = client
-            tenant.busy_mark_ns = client.busy_ns
-            tenant.hold_lag_ns = tenant.account.lag_ns(gpu.clock, now_ns)
-        elif tenant.hold_client is not client:
-            tenant.hold_shared = True
-    elif client.idle:
-        client.idle = False
-        tenant.working += 1
-    client.dropping = False
-    tenant.account.open(now_ns)
-    gpu.hint(client, gpu.someone_waits(), gpu.beside and not tenant.limited, out)
-    out.append(Grant(client.key))
-
-
-def _open_gates(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    for client in tenant.clients.values():
-        if client.connected and (client.wants or client.dropping):
-            _open_gate(gpu, client, now_ns, out)
-
-
-def _close_gates(gpu: Gpu, tenant: Tenant, reason: DropReason, now_ns: int, out: list[Effect]) -> None:
-    tenant.dropped_ns = now_ns
-    for client in tenant.clients.values():
-        if client.holds and not client.dropping:
-            client.dropping = True
-            gpu.drops[reason] += 1
-            out.append(Drop(client.key, reason))
+# ---- ending turns -------------------------------------------------------------------------------
 
 
 def drop(gpu: Gpu, tenant: Tenant, reason: DropReason, now_ns: int, out: list[Effect]) -> None:
     """End a tenant's hold; the next one waits for it to drain, unless it is known not to."""
     if tenant in gpu.draining or tenant in gpu.late:
         return
-    _close_gates(gpu, tenant, reason, now_ns, out)
-    if tenant.late_turns and gpu.switching is None:
-        _leave_undrained(gpu, tenant, now_ns + _grace_ns(gpu, tenant), now_ns)
+    gates.close_gates(gpu, tenant, reason, now_ns, out)
+    switching = gpu.switching is not None
+    if tenant.late_turns and not switching:
+        late.leave_undrained(gpu, tenant, now_ns + late.grace_ns(gpu, tenant), now_ns)
         return
-    gpu.draining[tenant] = None
-    if gpu.switching is not None:
-        deadline_ns = now_ns + gpu.settings.drop_timeout_ns
-    else:
-        deadline_ns = now_ns + _grace_ns(gpu, tenant)
-    if len(gpu.draining) == 1:
+    deadline_ns = now_ns + (gpu.settings.drop_timeout_ns if switching else late.grace_ns(gpu, tenant))
+    if not gpu.draining or deadline_ns > gpu.drain_deadline_ns:
         gpu.drain_deadline_ns = deadline_ns
-    else:
-        gpu.drain_deadline_ns = max(gpu.drain_deadline_ns, deadline_ns)
+    gpu.draining[tenant] = None
 
 
 def drop_all(gpu: Gpu, reason: DropReason, now_ns: int, out: list[Effect]) -> None:
+    holder = gpu.holder
+    gpu.yielded = holder if reason is DropReason.TURN else None
     if gpu.group:
         gpu.group_dropped_ns = now_ns
-    gpu.yielded = gpu.holder if reason is DropReason.TURN else None
-    for tenant in list(gpu.group):
-        drop(gpu, tenant, reason, now_ns, out)
-    if gpu.holder is not None:
-        drop(gpu, gpu.holder, reason, now_ns, out)
+        for tenant in list(gpu.group):
+            drop(gpu, tenant, reason, now_ns, out)
+    if holder is not None:
+        drop(gpu, holder, reason, now_ns, out)
 
 
-def _grace_ns(gpu: Gpu, tenant: Tenant) -> int:
-    return max(4 * tenant.tail_ns, gpu.settings.drain_grace_ns)
+def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
+    """When the present turn must be dropped, and why."""
+    holder = gpu.holder
+    if holder is None:
+        return _group_end(gpu, now_ns)
+    top = gpu.peek_ready()
+    if holder.working == 0 and _somebody_could_run(gpu, top):
+        return now_ns, DropReason.IDLE
+    gpu.fit_pace(holder)
+    account, clock = holder.account, gpu.clock
+    virtual_ns = account.virtual_at(now_ns)
+    end_ns, reason = NEVER, DropReason.QUOTA
+    if not holder.share or gpu.free_ready:
+        end_ns = _cap_end(gpu, holder, virtual_ns, now_ns)
+    if top is not None or gpu.free_ready:
+        other_ns = _next_virtual(gpu, top)
+        contested_ns = now_ns if gpu.outside else now_ns + clock.real_until(other_ns)
+        if virtual_ns < other_ns:
+            cross_ns = NEVER
+            if account.open_ns != CLOSED:
+                ahead_ns = (other_ns - virtual_ns) * account.weight // WHOLE
+                cross_ns = now_ns + ahead_ns * 100 // account.duty_percent + 1
+            if cross_ns > contested_ns:
+                contested_ns = cross_ns
+        turn_end_ns = gpu.turn_started_ns + holder.turn_ns
+        if turn_end_ns > contested_ns:
+            contested_ns = turn_end_ns
+        if contested_ns < end_ns:
+            end_ns, reason = contested_ns, DropReason.TURN
+    if gpu.beside and gpu.turn_started_ns + BESIDE_FOR_NS < end_ns:
+        end_ns, reason = gpu.turn_started_ns + BESIDE_FOR_NS, DropReason.TURN
+    if end_ns >= NEVER:
+        return NEVER, reason
+    end_ns -= holder.tail_ns
+    earliest_ns = gpu.turn_started_ns + HOLD_MIN_NS
+    return (end_ns if end_ns > earliest_ns else earliest_ns), reason
 
 
-# ---- late holders (rule 4) ----------------------------------------------------------------------
+def _cap_end(gpu: Gpu, holder: Tenant, virtual_ns: int, now_ns: int) -> int:
+    """When the holder will have had its share, and a turn more."""
+    account, clock = holder.account, gpu.clock
+    ahead = holder.ahead if not gpu.outside else gpu.allowance(account.weight, gpu.slice_ns())
+    room = clock.virtual_ns + ahead - virtual_ns
+    if room <= 0:
+        return now_ns
+    if account.open_ns == CLOSED:
+        return NEVER
+    closing = WHOLE * account.duty_percent * clock.denominator - 100 * account.weight * clock.numerator
+    if closing <= 0:
+        return NEVER
+    return now_ns + room * account.weight * clock.denominator * 100 // closing
 
 
-def _leave_undrained(gpu: Gpu, tenant: Tenant, look_ns: int, now_ns: int) -> None:
-    """Stop waiting for a tenant's drain; it goes on beside the others."""
-    gpu.draining.pop(tenant, None)
-    if not gpu.late:
-        gpu.overlap_since_ns = now_ns
-    gpu.late[tenant] = look_ns
-    gpu.overlaps += 1
-    if tenant is gpu.holder:
-        gpu.holder = None
-        if gpu.group:
-            gpu.beside = False
-            gpu.rest.open(now_ns)
-    elif tenant in gpu.group:
-        del gpu.group[tenant]
-        if not gpu.group:
-            _group_ended(gpu, now_ns)
+def _somebody_could_run(gpu: Gpu, top: Tenant | None) -> bool:
+    return bool(gpu.free_ready) or (top is not None and _due(gpu, top))
 
 
-def _overlap_ended(gpu: Gpu, now_ns: int) -> None:
-    gpu.overlap_ns += now_ns - gpu.overlap_since_ns
-    gpu.overlap_since_ns = -1
+def _next_virtual(gpu: Gpu, top: Tenant | None) -> int:
+    """Where the one furthest behind among the others stands."""
+    if top is None:
+        return gpu.rest.virtual_ns if gpu.settings.unlimited_min_percent else NEVER
+    virtual_ns = top.account.virtual_ns
+    if gpu.free_ready and gpu.rest.virtual_ns < virtual_ns and gpu.settings.unlimited_min_percent:
+        return gpu.rest.virtual_ns
+    return virtual_ns
 
 
-def give_up_waiting(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-    """The grace period is over: who has not drained is late."""
-    for tenant in list(gpu.draining):
-        if gpu.switching is not None:
-            _note_unresponsive(gpu, tenant)
-        _leave_undrained(gpu, tenant, now_ns, now_ns)
-        _reopen(gpu, tenant, now_ns, out)
-
-
-def _note_unresponsive(gpu: Gpu, tenant: Tenant) -> None:
-    if not tenant.unresponsive:
-        tenant.unresponsive = True
-        gpu.unresponsive_total += 1
-
-
-def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    """What a late holder waits for may stand at its own gate: let it pass for a moment."""
-    tenant.late_turns = LATE_TURNS
-    gpu.unreliable[tenant] = None
-    _open_gates(gpu, tenant, now_ns, out)
-    gpu.late[tenant] = now_ns + REOPEN_NS
-
-
-def review_late(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-    """Late tenants run by duty cycle: open for a moment, closed for the rest of a second."""
-    for tenant, look_ns in list(gpu.late.items()):
-        if look_ns > now_ns:
-            continue
-        if any(client.holds and not client.dropping for client in tenant.clients.values()):
-            dropped_ns = tenant.dropped_ns
-            _close_gates(gpu, tenant, DropReason.TURN, now_ns, out)
-            tenant.dropped_ns = dropped_ns
-            gpu.late[tenant] = now_ns + REOPEN_AFTER_NS
-        elif tenant.wanting:
-            _reopen(gpu, tenant, now_ns, out)
-        else:
-            gpu.late[tenant] = now_ns + REOPEN_AFTER_NS
-        if now_ns - tenant.dropped_ns >= gpu.settings.drop_timeout_ns:
-            _note_unresponsive(gpu, tenant)
-    for tenant in gpu.unreliable:
-        if gpu.is_ready(tenant) and now_ns - tenant.waiting_since_ns >= REOPEN_AFTER_NS:
-            _pulse(gpu, tenant, now_ns, out)
-
-
-def _pulse(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    """Peers on other GPUs may spin for what stands at this gate: progress, also in debt."""
-    gpu.take_ready(tenant)
-    _open_gates(gpu, tenant, now_ns, out)
-    tenant.dropped_ns = now_ns
-    _leave_undrained(gpu, tenant, now_ns + REOPEN_NS, now_ns)
-
-
-def next_pulse_ns(gpu: Gpu) -> int:
-    return min(
-        (tenant.waiting_since_ns + REOPEN_AFTER_NS for tenant in gpu.unreliable if gpu.is_ready(tenant)),
-        default=NEVER,
-    )
+def _group_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
+    top = gpu.peek_ready()
+    if top is None or gpu.resuming:
+        return NEVER, DropReason.TURN
+    virtual_ns = top.account.virtual_ns
+    end_ns = now_ns + gpu.clock.real_until(virtual_ns - _relax(gpu, top))
+    if gpu.rest_entitled:
+        rest_ns = gpu.rest.virtual_at(now_ns)
+        if rest_ns < virtual_ns:
+            end_ns = max(end_ns, now_ns + (virtual_ns - rest_ns) * gpu.rest.weight // WHOLE + 1)
+        end_ns = max(end_ns, gpu.turn_started_ns + gpu.rest_turn_ns)
+    return max(end_ns - gpu.group_tail_ns, gpu.turn_started_ns + HOLD_MIN_NS), DropReason.TURN
 
 
 # ---- starting turns -----------------------------------------------------------------------------
@@ -449,27 +295,23 @@ def next_pulse_ns(gpu: Gpu) -> int:
 def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     """Give the free GPU to whoever is next. False if nobody may run now."""
     _slip(gpu)
-    clock = gpu.clock
     top = _first_in_line(gpu)
-    rest_owed = _rest_owed(gpu)
-    if rest_owed and (top is None or gpu.rest.virtual_ns <= top.account.virtual_ns):
+    if gpu.free_ready and _rest_owed(gpu, top):
         return _start_group(gpu, True, now_ns, out)
     exclusive_allowed = not gpu.resuming
-    if (
-        top is not None
-        and exclusive_allowed
-        and top.account.virtual_ns <= clock.virtual_ns + _relax(gpu, top)
-    ):
+    if top is not None and exclusive_allowed and _due(gpu, top):
         return _start_exclusive(gpu, top, now_ns, out)
     if gpu.free_ready:
         return _start_group(gpu, False, now_ns, out)
-    borrower = gpu.peek_borrower()
-    if borrower is not None and exclusive_allowed:
-        return _start_exclusive(gpu, borrower, now_ns, out)
+    if gpu.share_ready and exclusive_allowed:
+        borrower = gpu.peek_borrower()
+        if borrower is not None:
+            return _start_exclusive(gpu, borrower, now_ns, out)
     gpu.wake_ns = NEVER
     if top is not None:
         if exclusive_allowed:
-            gpu.wake_ns = now_ns + max(1, clock.real_until(top.account.virtual_ns - _relax(gpu, top)))
+            wait_ns = gpu.clock.real_until(top.account.virtual_ns - _relax(gpu, top))
+            gpu.wake_ns = now_ns + max(1, wait_ns)
         else:
             gpu.wake_ns = gpu.resume_deadline_ns
     return False
@@ -487,23 +329,24 @@ def _first_in_line(gpu: Gpu) -> Tenant | None:
 
 def _due(gpu: Gpu, tenant: Tenant) -> bool:
     """The clock has reached it, so its quota lets it run."""
-    return tenant.account.virtual_ns <= gpu.clock.virtual_ns + _relax(gpu, tenant)
+    ahead = tenant.account.virtual_ns - gpu.clock.virtual_ns
+    return ahead <= 0 or (bool(gpu.outside) and ahead <= _relax(gpu, tenant))
 
 
-def _rest_owed(gpu: Gpu) -> bool:
-    return (
-        bool(gpu.free_ready)
-        and gpu.settings.unlimited_min_percent > 0
-        and gpu.rest.virtual_ns <= gpu.clock.virtual_ns
-    )
+def _rest_owed(gpu: Gpu, top: Tenant | None) -> bool:
+    """The group is behind on its minimum, and further than anybody else."""
+    rest_ns = gpu.rest.virtual_ns
+    if rest_ns > gpu.clock.virtual_ns or not gpu.settings.unlimited_min_percent:
+        return False
+    return top is None or rest_ns <= top.account.virtual_ns
 
 
 def _relax(gpu: Gpu, tenant: Tenant) -> int:
     """While others wait for memory, a quota is kept over slices: one may be a slice ahead."""
     if not gpu.outside:
         return 0
-    weight = tenant.account.weight
-    return max(0, gpu.allowance(weight, gpu.slice_ns()) - gpu.allowance(weight, gpu.turn_of(weight)))
+    gpu.fit_pace(tenant)
+    return max(0, gpu.allowance(tenant.account.weight, gpu.slice_ns()) - tenant.ahead)
 
 
 def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> bool:
@@ -513,7 +356,7 @@ def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -
     gpu.turn_started_ns = now_ns
     gpu.handovers += 1
     tenant.turns += 1
-    _open_gates(gpu, tenant, now_ns, out)
+    gates.open_gates(gpu, tenant, now_ns, out)
     _note_running(gpu)
     return True
 
@@ -532,22 +375,27 @@ def join_group(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
         gpu.take_ready(tenant)
         gpu.group[tenant] = None
         tenant.turns += 1
-        _open_gates(gpu, tenant, now_ns, out)
+        gates.open_gates(gpu, tenant, now_ns, out)
     _note_running(gpu)
 
 
 def _note_running(gpu: Gpu) -> None:
-    gpu.peak_running_bytes = max(gpu.peak_running_bytes, running_bytes(gpu))
+    running = running_bytes(gpu)
+    if running > gpu.peak_running_bytes:
+        gpu.peak_running_bytes = running
 
 
 def running_bytes(gpu: Gpu) -> int:
-    running = sum(tenant.used_bytes for tenant in gpu.group)
-    running += sum(tenant.used_bytes for tenant in gpu.late)
-    return running + (gpu.holder.used_bytes if gpu.holder is not None else 0)
+    running = gpu.holder.used_bytes if gpu.holder is not None else 0
+    for tenant in gpu.group:
+        running += tenant.used_bytes
+    for tenant in gpu.late:
+        running += tenant.used_bytes
+    return running
 
 
 def may_fill_gaps(gpu: Gpu) -> bool:
-    """Rule 6: the holder leaves gaps, and all who would fill them have short kernels."""
+    """Rule 5: the holder leaves gaps, and all who would fill them have short kernels."""
     holder = gpu.holder
     if holder is None or not gpu.free_ready or holder.account.duty_percent > BESIDE_DUTY_PERCENT:
         return False
@@ -564,100 +412,21 @@ def fill_gaps(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
 
 def _slip(gpu: Gpu) -> None:
     """What cannot be repaid is not owed: hand-overs take time that no quota can have."""
-    if not gpu.waiting_weight:
+    weight = gpu.waiting_weight
+    if not weight:
         return
     clock, rest = gpu.clock, gpu.rest
-    weight = gpu.waiting_weight
     owed = weight * clock.virtual_ns - gpu.waiting_lag
     if gpu.free_ready:
         weight += rest.weight
         owed += rest.weight * (clock.virtual_ns - rest.virtual_ns)
-    waiting = len(gpu.ready) + len(gpu.outside) + 1
-    excess = owed - waiting * gpu.turn_ns * WHOLE
+    if owed <= 0:
+        return
+    bound_ns = (len(gpu.ready) + len(gpu.outside) + 1) * gpu.turn_ns
+    if gpu.free_weight() >= REPAYABLE_FREE:
+        bound_ns += REPAYABLE_NS  # a GPU with room can repay what an outage cost
+    excess = owed - bound_ns * WHOLE
     if excess > 0:
         back_ns = excess // weight
         clock.slip(back_ns)
         gpu.slipped_ns += back_ns
-
-
-# ---- ending turns -------------------------------------------------------------------------------
-
-
-def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
-    """When the present turn must be dropped, and why."""
-    holder = gpu.holder
-    if holder is None:
-        return _group_end(gpu, now_ns)
-    clock = gpu.clock
-    account = holder.account
-    weight = account.weight
-    top = gpu.peek_ready()
-    if holder.working == 0 and _somebody_could_run(gpu, top):
-        return now_ns, DropReason.IDLE
-    billing = account.open_ns != CLOSED
-    virtual_ns = account.virtual_at(now_ns)
-    end_ns, reason = NEVER, DropReason.QUOTA
-    if not holder.share or gpu.free_ready:
-        length_ns = gpu.slice_ns() if gpu.outside else gpu.turn_of(weight)
-        room = clock.virtual_ns + gpu.allowance(weight, length_ns) - virtual_ns
-        closing = WHOLE * clock.denominator - weight * clock.numerator
-        if room <= 0:
-            end_ns = now_ns
-        elif billing and closing > 0:
-            end_ns = now_ns + room * weight * clock.denominator // closing
-    other = _next_virtual(gpu, top)
-    if other is not None:
-        wait_ns = 0 if gpu.outside else clock.real_until(other)
-        if virtual_ns < other:
-            wait_ns = max(wait_ns, (other - virtual_ns) * weight // WHOLE + 1 if billing else NEVER)
-        contested_ns = max(gpu.turn_started_ns + gpu.turn_of(weight), now_ns + wait_ns)
-        if contested_ns < end_ns:
-            end_ns, reason = contested_ns, DropReason.TURN
-    if gpu.beside:
-        end_ns = min(end_ns, gpu.turn_started_ns + BESIDE_FOR_NS)
-    if end_ns >= NEVER:
-        return NEVER, reason
-    return max(end_ns - holder.tail_ns, gpu.turn_started_ns + HOLD_MIN_NS), reason
-
-
-def _somebody_could_run(gpu: Gpu, top: Tenant | None) -> bool:
-    return bool(gpu.free_ready) or (top is not None and _due(gpu, top))
-
-
-def _next_virtual(gpu: Gpu, top: Tenant | None) -> int | None:
-    """Where the one furthest behind among the others stands."""
-    if gpu.free_ready and gpu.settings.unlimited_min_percent > 0:
-        rest_ns = gpu.rest.virtual_ns
-        return rest_ns if top is None else min(rest_ns, top.account.virtual_ns)
-    return None if top is None else top.account.virtual_ns
-
-
-def _group_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
-    top = gpu.peek_ready()
-    if top is None or gpu.resuming:
-        return NEVER, DropReason.TURN
-    virtual_ns = top.account.virtual_ns
-    end_ns = now_ns + gpu.clock.real_until(virtual_ns - _relax(gpu, top))
-    if gpu.rest_entitled:
-        rest_ns = gpu.rest.virtual_at(now_ns)
-        if rest_ns < virtual_ns:
-            end_ns = max(end_ns, now_ns + (virtual_ns - rest_ns) * gpu.rest.weight // WHOLE + 1)
-        end_ns = max(end_ns, gpu.turn_started_ns + gpu.turn_of(gpu.rest.weight))
-    return max(end_ns - gpu.group_tail_ns, gpu.turn_started_ns + HOLD_MIN_NS), DropReason.TURN
-
-
-def refresh_hints(gpu: Gpu, out: list[Effect]) -> None:
-    """Holders learn at once when somebody begins or ceases to wait."""
-    waits = gpu.someone_waits()
-    shallow = gpu.beside
-    if (waits, shallow) == gpu.hinted:
-        return
-    gpu.hinted = (waits, shallow)
-    if gpu.holder is not None:
-        for client in gpu.holder.clients.values():
-            if client.holds and not client.dropping:
-                gpu.hint(client, waits, False, out)
-    for tenant in gpu.group:
-        for client in tenant.clients.values():
-            if client.holds and not client.dropping:
-                gpu.hint(client, waits, shallow, out)

@@ -36,8 +36,12 @@ class Device:
         self._since_ns = 0  # the current one's position is right as of here
         self._began_ns = 0  # its present stretch began here
         self._slice_end_ns = 0
+        self._last: Process | None = None  # whose context is on the card
+        self._last_end_ns = -SWITCH_NS
         self._resident: dict[str, int] = {}  # pod -> bytes, least recently served first
         self.served_ns = 0
+        self.idle_ns = 0  # nobody had work on it
+        self._idle_since_ns = 0
         self.swap_ns = 0
 
     def work(self, process: Process, now_ns: int) -> None:
@@ -72,6 +76,9 @@ class Device:
     def flush(self, now_ns: int) -> None:
         """Put what is being served on record so far."""
         self._accrue(now_ns)
+        if self._idle_since_ns >= 0:
+            self.idle_ns += now_ns - self._idle_since_ns
+            self._idle_since_ns = now_ns
         current = self.current
         if current is not None and now_ns > self._began_ns:
             current.meter.serve(self._began_ns, now_ns)
@@ -86,6 +93,7 @@ class Device:
         assert self.current is not None
         if now_ns > self._began_ns:
             self.current.meter.serve(self._began_ns, now_ns)
+        self._last, self._last_end_ns = self.current, now_ns
         self.current = None
 
     def _accrue(self, now_ns: int) -> None:
@@ -101,15 +109,16 @@ class Device:
         self.version += 1
         busy = self._busy
         if not busy:
+            self._idle_since_ns = now_ns
             return
         current = self.current
         if current is None:
-            current = self._begin(next(iter(busy)), now_ns, SWITCH_NS if len(busy) > 1 else 0)
+            current = self._begin(next(iter(busy)), now_ns)
         elif len(busy) > 1 and now_ns >= self._slice_end_ns:
             del busy[current]
             busy[current] = None
             self._end_service(now_ns)
-            current = self._begin(next(iter(busy)), now_ns, SWITCH_NS)
+            current = self._begin(next(iter(busy)), now_ns)
         at_ns = ENDLESS
         if current.demand_ns < ENDLESS:
             at_ns = max(now_ns, self._since_ns) + max(0, current.demand_ns - current.position_ns)
@@ -118,12 +127,19 @@ class Device:
         if at_ns < ENDLESS:
             self._plan(at_ns, self.version)
 
-    def _begin(self, process: Process, now_ns: int, switch_ns: int) -> Process:
+    def _begin(self, process: Process, now_ns: int) -> Process:
+        if self._idle_since_ns >= 0:
+            self.idle_ns += now_ns - self._idle_since_ns
+            self._idle_since_ns = -1
         swap_ns = self._bring_in(process.pod, min(process.pod_bytes(), self.total_bytes))
         self.swap_ns += swap_ns
+        switch_ns = 0
+        if process is not self._last:  # an idle moment before has covered the switch, or part of it
+            switch_ns = max(0, SWITCH_NS - (now_ns - self._last_end_ns))
         self.current = process
-        self._since_ns = now_ns + switch_ns + swap_ns
-        self._began_ns = now_ns + swap_ns  # the switch is made for it, so it is its time
+        self._since_ns = self._began_ns = now_ns + switch_ns + swap_ns
+        if switch_ns and self._last is not None and self._last.pod == process.pod:
+            self._began_ns -= switch_ns  # a pod that switches between its own processes pays for it
         self._slice_end_ns = self._since_ns + SLICE_NS
         return process
 

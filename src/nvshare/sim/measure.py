@@ -51,6 +51,10 @@ class WindowError:
             part = (begin_ns - first_at) / (second_at - first_at)
             self._note(ahead_ns - (first_ahead + part * (second_ahead - first_ahead)))
 
+    def begin_anew(self) -> None:
+        """No window reaches over this moment."""
+        self._corners.clear()
+
     def _note(self, difference_ns: float) -> None:
         self.worst_ns = max(self.worst_ns, abs(difference_ns))
 
@@ -60,62 +64,77 @@ class WindowError:
 
 
 class Meter:
-    """What one tenant got on one GPU."""
+    """What one tenant got on one GPU, and how that compares with what was due."""
 
-    def __init__(self, due_ratio: float | None, from_ns: int) -> None:
+    def __init__(self) -> None:
         self.served_ns = 0
+        self._due_ratio: float | None = None
+        self._windowed = False
+        self._at_ns = 0  # what is due is known as of here
         self.due_ns = 0.0
-        self._due_ratio = due_ratio
-        self.from_ns = from_ns
-        self._at_ns = from_ns  # due_ns is right as of here
-        self._served_end_ns = from_ns
-        self.longest_gap_ns = 0
-        self.gap_open = False  # it wants to run, so time without service is a gap
-        self._gap_since_ns = from_ns
+        self.due_for_ns = 0  # how long something was due
+        self.due_served_ns = 0  # what was served in that time
         self.errors = [WindowError(length_ns) for length_ns in WINDOWS_NS]
+        self.longest_gap_ns = 0
+        self._gap_open = False  # it wants to run, so time without service is a gap
+        self._gap_since_ns = 0
         self.buckets: dict[int, int] = {}
         self.bucket_ns = SECOND_NS
-        self.stretches: list[tuple[int, int]] | None = None  # for the plot's close-up
+        self.closeup_ns = (0, 0)  # in this stretch of time each service is kept, for the plot
+        self.stretches: list[tuple[int, int]] = []
 
-    def set_due(self, ratio: float | None, now_ns: int) -> None:
+    def set_due(self, ratio: float | None, windowed: bool, now_ns: int) -> None:
+        """From now on this share is due, or none; ``windowed``: also over any short window."""
         self._corner(now_ns)
-        self._due_ratio = ratio
+        if (ratio is None) != (self._due_ratio is None) or windowed != self._windowed:
+            for error in self.errors:
+                error.begin_anew()
+        self._due_ratio, self._windowed = ratio, windowed
+        self._at_ns = now_ns
+        self._corner(now_ns)
 
     def serve(self, start_ns: int, end_ns: int) -> None:
-        if self.gap_open:
+        if self._gap_open:
             self.longest_gap_ns = max(self.longest_gap_ns, start_ns - self._gap_since_ns)
         self._gap_since_ns = end_ns
+        self.served_ns += end_ns - start_ns
         if self._due_ratio is not None:
             self._corner(start_ns)
-            self.served_ns += end_ns - start_ns
+            self.due_served_ns += end_ns - start_ns
             self._corner(end_ns)
-        else:
-            self.served_ns += end_ns - start_ns
         self._bucket(start_ns, end_ns)
-        if self.stretches is not None:
-            self.stretches.append((start_ns, end_ns))
+        if start_ns < self.closeup_ns[1] and end_ns > self.closeup_ns[0]:
+            self.stretches.append((max(start_ns, self.closeup_ns[0]), min(end_ns, self.closeup_ns[1])))
 
     def wants(self, now_ns: int, wants: bool) -> None:
         """Whether time without service counts as a gap from now on."""
-        if wants and not self.gap_open:
+        if wants and not self._gap_open:
             self._gap_since_ns = max(self._gap_since_ns, now_ns)
-        elif not wants and self.gap_open:
+        elif not wants and self._gap_open:
             self.longest_gap_ns = max(self.longest_gap_ns, now_ns - self._gap_since_ns)
-        self.gap_open = wants
+        self._gap_open = wants
 
     def finish(self, now_ns: int) -> None:
-        if self.gap_open:
+        if self._gap_open:
             self.longest_gap_ns = max(self.longest_gap_ns, now_ns - self._gap_since_ns)
         self._corner(now_ns)
+
+    @property
+    def error_points(self) -> float | None:
+        if not self.due_for_ns:
+            return None
+        return 100 * (self.due_served_ns - self.due_ns) / self.due_for_ns
 
     def _corner(self, at_ns: int) -> None:
         if self._due_ratio is None or at_ns < self._at_ns:
             return
         self.due_ns += (at_ns - self._at_ns) * self._due_ratio
+        self.due_for_ns += at_ns - self._at_ns
         self._at_ns = at_ns
-        ahead_ns = self.served_ns - self.due_ns
-        for error in self.errors:
-            error.corner(at_ns, ahead_ns)
+        if self._windowed:
+            ahead_ns = self.due_served_ns - self.due_ns
+            for error in self.errors:
+                error.corner(at_ns, ahead_ns)
 
     def _bucket(self, start_ns: int, end_ns: int) -> None:
         size_ns = self.bucket_ns
@@ -128,9 +147,7 @@ class Meter:
 
 
 class Waits:
-    """Waiting times, in logarithmic buckets: percentiles to about 5 %, in bounded memory."""
-
-    BASE: Final = 1.05
+    """Waiting times, in logarithmic buckets: percentiles to about 6 %, in bounded memory."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}

@@ -1,27 +1,29 @@
 """A modelled process: launches kernels as its program says, and keeps the protocol with the core.
 
 What it does at a gate is what the interposer does: asks when it finds the gate closed, drains what
-it has in flight after a DROP, reports busy time, tells of gaps. ``in_flight_ns`` is how much work it
-keeps launched ahead: one kernel at least.
+it has in flight after a DROP, reports busy time, tells of gaps. It keeps ``in_flight_ns`` of work
+launched ahead, one kernel at least; told to be shallow, it waits for each small batch.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from nvshare.core import events
-from nvshare.sim.device import ENDLESS, Device
-from nvshare.sim.measure import Meter, Waits
+from nvshare.sim.device import ENDLESS
 
 if TYPE_CHECKING:
-    from nvshare.sim.world import World
+    from nvshare.sim.world import Tenancy, World
 
 GAP_NS: Final = 2_000_000
 SHALLOW_NS: Final = 300_000
 TURNAROUND_NS: Final = 20_000
 KERNELS: Final = 4096
+REPORT_EVERY_NS: Final = 50_000_000
 UNGATED_AFTER_NS: Final = 10_000_000_000
 
 
@@ -61,27 +63,17 @@ class Work:
 class Process:
     """One client of the core, on one GPU, whose program always has more to launch."""
 
-    def __init__(
-        self,
-        world: World,
-        device: Device,
-        key: int,
-        pod: str,
-        work: Work,
-        meter: Meter,
-        waits: Waits,
-        version: int,
-        in_flight_ns: int,
-    ) -> None:
+    def __init__(self, world: World, tenancy: Tenancy, key: int, work: Work) -> None:
         self.world = world
-        self.device = device
+        self.tenancy = tenancy
+        self.device = tenancy.device
         self.key = key
-        self.pod = pod
+        self.pod = tenancy.spec.name
         self.work = work
-        self.meter = meter
-        self.waits = waits
-        self.version = version
-        self.in_flight_ns = in_flight_ns
+        self.meter = tenancy.meter
+        self.version = tenancy.spec.protocol
+        self.program = tenancy.spec.program
+        self.used_bytes = tenancy.spec.memory_bytes // tenancy.spec.processes
         self.position_ns = 0
         self.demand_ns = 0
         self.gate_open = False
@@ -94,15 +86,12 @@ class Process:
         self.idle_reported = False
         self.paused = False
         self.stopped = False
-        self.ignores_drop = False
         self.alive = True
-        self.gated = True
+        self.ignores_drop = self.drop_unheeded = False
         self.shallow = False
         self.others_wait = False
-        self.missed: list[str] = []  # what came while it was stopped
-        self.used_bytes = 0
+        self.missed: list[Callable[[int], None]] = []  # what came while it was stopped
         self.sent_ns = self.told_ns = 0  # the last message each way: they do not overtake each other
-        self.drop_unheeded = False
 
     # ---- what the world calls ----------------------------------------------------------------
 
@@ -128,7 +117,7 @@ class Process:
             self.start(now_ns)
 
     def pod_bytes(self) -> int:
-        return self.world.pod_bytes(self.pod, self.device.index)
+        return self.tenancy.pod_bytes
 
     def want(self, now_ns: int) -> None:
         """The program has something to launch and finds the gate closed."""
@@ -136,16 +125,16 @@ class Process:
             return
         self.asked = True
         self.asked_ns = now_ns
-        self.world.send(events.LockRequested(self.key), now_ns)
+        self.world.send(self, events.LockRequested(self.key), now_ns)
 
     def granted(self, now_ns: int) -> None:
         if not self.alive:
             return
         if self.stopped:
-            self.missed.append("granted")
+            self.missed.append(self.granted)
             return
         if self.asked:
-            self.waits.add(now_ns - self.asked_ns)
+            self.tenancy.waits.add(now_ns - self.asked_ns)
         self.asked = self.drop_unheeded = False
         if not self.held():
             self.idle_since_ns = now_ns - GAP_NS  # the time between two turns is no gap of this one
@@ -160,7 +149,7 @@ class Process:
             self.drop_unheeded = True
             return
         if self.stopped:
-            self.missed.append("dropped")
+            self.missed.append(self.dropped)
             return
         if not self.gate_open:
             return
@@ -181,8 +170,8 @@ class Process:
     def cont(self, now_ns: int) -> None:
         self.stopped = False
         missed, self.missed = self.missed, []
-        for what in missed:
-            getattr(self, what)(now_ns)
+        for message in missed:
+            message(now_ns)
         if self.draining and self.demand_ns <= self.position_ns:
             self.drained(now_ns)
         elif self.gate_open:
@@ -233,7 +222,7 @@ class Process:
     def stop_launching(self, now_ns: int) -> None:
         """What is in flight now is all there will be."""
         if self.demand_ns == ENDLESS:
-            self.demand_ns = self._ahead(self.in_flight_ns)
+            self.demand_ns = self._ahead(self.program.in_flight_ns)
             self.device.work(self, now_ns)
 
     def _relaunch(self, now_ns: int) -> None:
@@ -264,11 +253,11 @@ class Process:
             self.asked_ns = now_ns
         if self.version >= 3:
             kernel_ns = self.work.longest_ns
-            self.world.send(events.LockReleased(self.key, self.busy_ns, kernel_ns, again), now_ns)
+            self.world.send(self, events.LockReleased(self.key, self.busy_ns, kernel_ns, again), now_ns)
         else:
-            self.world.send(events.LockReleased(self.key), now_ns)
+            self.world.send(self, events.LockReleased(self.key), now_ns)
             if again:
-                self.world.send(events.LockRequested(self.key), now_ns)
+                self.world.send(self, events.LockRequested(self.key), now_ns)
 
     # ---- the client's own bill ---------------------------------------------------------------
 
@@ -290,17 +279,14 @@ class Process:
 class PacedProcess(Process):
     """Launches some work, waits for it, computes on the host or waits for its next period."""
 
-    def __init__(
-        self, *args: object, batch_ns: int, host_ns: int = 0, period_ns: int = 0, **kwargs: object
-    ) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self.batch_ns = batch_ns
-        self.host_ns = host_ns
-        self.period_ns = period_ns
+    def __init__(self, world: World, tenancy: Tenancy, key: int, work: Work) -> None:
+        super().__init__(world, tenancy, key, work)
+        self.batch_ns = self.program.batch_ns or self.program.kernel_ns[1]
         self.pending = False  # a batch is ready to be launched
         self.next_ns = 0
         self.done = 0
         self.turn = 0  # of the idle timer
+        self.reported_ns = 0
 
     def start(self, now_ns: int) -> None:
         self.next_ns = now_ns
@@ -324,7 +310,7 @@ class PacedProcess(Process):
         self.turn += 1
         if self.idle_reported:
             self.idle_reported = False
-            self.world.send(events.BusyReported(self.key, self.busy_ns, 0), now_ns)
+            self.world.send(self, events.BusyReported(self.key, self.busy_ns, 0), now_ns)
         self._busy(now_ns)
         self.demand_ns = self.position_ns + self.batch_ns
         self.device.work(self, now_ns)
@@ -336,16 +322,19 @@ class PacedProcess(Process):
         self._not_busy(now_ns)
         self.done += 1
         self.meter.wants(now_ns, False)
-        if self.period_ns:
-            self.next_ns = max(now_ns, self.next_ns + self.period_ns)
+        if self.program.period_ns:
+            self.next_ns = max(now_ns, self.next_ns + self.program.period_ns)
         else:
-            self.next_ns = now_ns + self.host_ns
+            self.next_ns = now_ns + self.program.host_ns
         self.world.at(self.next_ns, self._batch)
         if self.draining and not self.stopped:
             self.drained(now_ns)
-        elif self.gate_open and self.next_ns - now_ns > GAP_NS:
-            turn = self.turn
-            self.world.at(now_ns + GAP_NS, lambda at_ns: self._gap(turn, at_ns))
+            return
+        if self.gate_open and self.version >= 3 and now_ns - self.reported_ns >= REPORT_EVERY_NS:
+            self.reported_ns = now_ns
+            self.world.send(self, events.BusyReported(self.key, self.busy_ns, 0), now_ns)
+        if self.gate_open and self.next_ns - now_ns > GAP_NS:
+            self.world.at(now_ns + GAP_NS, partial(self._gap, self.turn))
 
     def _gap(self, turn: int, now_ns: int) -> None:
         """Two milliseconds without work: say so, or leave if somebody waits."""
@@ -355,7 +344,9 @@ class PacedProcess(Process):
             self.release(now_ns, again=False)
         elif self.version >= 3:
             self.idle_reported = True
-            self.world.send(events.BusyReported(self.key, self.busy_ns, now_ns - self.idle_since_ns), now_ns)
+            self.world.send(
+                self, events.BusyReported(self.key, self.busy_ns, now_ns - self.idle_since_ns), now_ns
+            )
 
     def wants_more(self) -> bool:
         return self.pending
@@ -404,4 +395,4 @@ class CollectiveProcess(PacedProcess):
             self.drained(now_ns)
         if all(rank.done == self.done for rank in self.ranks):
             leader = self.order[0]
-            self.world.at(now_ns + self.host_ns, leader._iterate)
+            self.world.at(now_ns + self.program.host_ns, leader._iterate)

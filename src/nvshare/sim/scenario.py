@@ -95,4 +95,6 @@ def mix(name: str, duration_ns: int = 120 * SECOND_NS) -> Scenario:
             raise ValueError(f"quota {part!r} is not within 1..100")
         label = "unlimited" if percent == 100 else f"q{percent}"
         tenants.append(TenantSpec(name=f"{label}-{number}", core_percent=percent))
-    return Scenario(name, "backlogged tenants of these quotas on one GPU", tuple(tenants), duration_ns=duration_ns)
+    return Scenario(
+        name, "backlogged tenants of these quotas on one GPU", tuple(tenants), duration_ns=duration_ns
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -20,16 +21,21 @@ from nvshare.sim.scenario import MS_NS, SECOND_NS, FaultSpec, Scenario, TenantSp
 
 RECONNECT_JITTER_NS: Final = 500 * MS_NS
 CHECKPOINT_EVERY_NS: Final = SECOND_NS
+_PROCESSES: Final[dict[str, type[Process]]] = {
+    "backlogged": Process,
+    "paced": PacedProcess,
+    "collective": CollectiveProcess,
+}
 Action = Callable[[int], None]
 
 
 class Tenancy:
     """A tenant on one GPU, as the referee sees it."""
 
-    def __init__(self, spec: TenantSpec, device: Device, meter: Meter) -> None:
+    def __init__(self, spec: TenantSpec, device: Device) -> None:
         self.spec = spec
         self.device = device
-        self.meter = meter
+        self.meter = Meter()
         self.waits = Waits()
         self.percent = spec.core_percent
         self.processes: list[Process] = []
@@ -37,6 +43,12 @@ class Tenancy:
         self.present_ns = 0
         self.since_ns = 0
         self.pod_bytes = 0
+        self.due_ratio: float | None = None  # the latest there was
+        self.windowed = False
+
+    @property
+    def backlogged(self) -> bool:
+        return self.spec.program.kind == "backlogged" and not self.spec.program.idle_ns
 
 
 class World:
@@ -50,7 +62,7 @@ class World:
         self._serial = 0
         self._next_key = 1
         self._wake_ns = -1
-        self._core_events = 0
+        self.core_events = 0
         self.up = True
         self._checkpoint: Checkpoint | None = None
         self._delay_ns = scenario.handover_ns // 2
@@ -62,16 +74,12 @@ class World:
         self.core = self._new_core()
         for spec in scenario.tenants:
             for index in spec.gpus:
-                self.tenancies[spec.name, index] = Tenancy(spec, self.devices[index], Meter(None, 0))
-            self.at(spec.arrive_ns, lambda now_ns, spec=spec: self._arrive(spec, now_ns))  # type: ignore[misc]
+                self.tenancies[spec.name, index] = Tenancy(spec, self.devices[index])
+            self.at(spec.arrive_ns, partial(self._arrive, spec))
         for fault in scenario.faults:
-            self.at(fault.at_ns, lambda now_ns, fault=fault: self._fault(fault, now_ns))  # type: ignore[misc]
+            self.at(fault.at_ns, partial(self._fault, fault))
         if any(fault.kind == "daemon_restart" for fault in scenario.faults):
             self.at(0, self._take_checkpoint)
-
-    @property
-    def core_events(self) -> int:
-        return self._core_events
 
     # ---- time --------------------------------------------------------------------------------
 
@@ -98,8 +106,7 @@ class World:
 
     def _planner(self, index: int) -> Callable[[int, int], None]:
         def plan(at_ns: int, version: int) -> None:
-            device = self.devices[index]
-            self.at(at_ns, lambda now_ns: device.event(version, now_ns))
+            self.at(at_ns, partial(self.devices[index].event, version))
 
         return plan
 
@@ -109,19 +116,16 @@ class World:
         delay_ns = self._delay_ns
         return delay_ns * 3 // 4 + int(self.random.random() * (delay_ns // 2))
 
-    def send(self, event: events.Event, now_ns: int) -> None:
+    def send(self, process: Process, event: events.Event, now_ns: int) -> None:
         """From a process to the daemon; lost while there is none."""
-        if not self.up:
-            return
-        core = self.core
-        process = self.processes[event.client]  # type: ignore[union-attr]
-        at_ns = max(now_ns + self._jittered_ns(), process.sent_ns + 1)
-        process.sent_ns = at_ns
-        self.at(at_ns, lambda arrived_ns: self._receive(core, event, arrived_ns))
+        if self.up:
+            at_ns = max(now_ns + self._jittered_ns(), process.sent_ns + 1)
+            process.sent_ns = at_ns
+            self.at(at_ns, partial(self._receive, self.core, event))
 
     def _receive(self, core: Scheduler, event: events.Event, now_ns: int) -> None:
         if core is self.core and self.up:
-            self._core_events += 1
+            self.core_events += 1
             self._perform(core.handle(event, now_ns), now_ns)
 
     def tell(self, event: events.Event, now_ns: int) -> None:
@@ -139,10 +143,7 @@ class World:
             elif type(effect) is effects.Drop:
                 action = process.dropped
             elif type(effect) is effects.TellHints:
-                hints = effect
-                action = lambda at_ns, process=process, hints=hints: process.hinted(  # type: ignore[misc]  # noqa: E731
-                    hints.others_wait, hints.shallow, at_ns
-                )
+                action = partial(process.hinted, effect.others_wait, effect.shallow)
             else:
                 continue
             at_ns = max(now_ns + self._jittered_ns(), process.told_ns + 1)
@@ -192,7 +193,7 @@ class World:
         for process in list(self.processes.values()):
             if process.alive:
                 back_ns = now_ns + int(self.random.random() * RECONNECT_JITTER_NS)
-                self.at(back_ns, lambda at_ns, process=process: self._resume(process, at_ns))  # type: ignore[misc]
+                self.at(back_ns, partial(self._resume, process))
 
     def _resume(self, process: Process, now_ns: int) -> None:
         if process.alive and process.key in self.processes:
@@ -216,9 +217,6 @@ class World:
             )
 
     # ---- tenants -----------------------------------------------------------------------------
-
-    def pod_bytes(self, pod: str, index: int) -> int:
-        return self.tenancies[pod, index].pod_bytes
 
     def _new_key(self) -> int:
         self._next_key += 1
@@ -252,39 +250,28 @@ class World:
             for process in self.tenancies[spec.name, index].processes:
                 process.start(now_ns)
         if spec.program.idle_ns:
-            self.at(now_ns + spec.program.busy_ns, lambda at_ns: self._idle_phase(spec, at_ns))
+            self.at(now_ns + spec.program.busy_ns, partial(self._idle_phase, spec))
         if spec.leave_ns:
-            self.at(now_ns + spec.leave_ns - spec.arrive_ns, lambda at_ns: self._leave(spec, at_ns))
+            self.at(now_ns + spec.leave_ns - spec.arrive_ns, partial(self._leave, spec))
         if spec.every_ns:
-            self.at(now_ns + spec.every_ns, lambda at_ns: self._arrive(spec, at_ns))
+            self.at(now_ns + spec.every_ns, partial(self._arrive, spec))
 
     def _spawn(self, tenancy: Tenancy, now_ns: int) -> Process:
-        spec, program = tenancy.spec, tenancy.spec.program
+        spec = tenancy.spec
         key = self._new_key()
-        work = Work(Random(self.random.getrandbits(64)), *program.kernel_ns)
-        arguments = (self, tenancy.device, key, spec.name, work, tenancy.meter, tenancy.waits)
-        settings = {"version": spec.protocol, "in_flight_ns": program.in_flight_ns}
-        process: Process
-        if program.kind == "backlogged":
-            process = Process(*arguments, **settings)
-        else:
-            kind = CollectiveProcess if program.kind == "collective" else PacedProcess
-            process = kind(
-                *arguments,
-                **settings,
-                batch_ns=program.batch_ns or program.kernel_ns[1],
-                host_ns=program.host_ns,
-                period_ns=program.period_ns,
-            )
-        process.used_bytes = spec.memory_bytes // spec.processes
+        work = Work(Random(self.random.getrandbits(64)), *spec.program.kernel_ns)
+        process = _PROCESSES[spec.program.kind](self, tenancy, key, work)
         tenancy.processes.append(process)
         tenancy.pod_bytes += process.used_bytes
         self.processes[key] = process
-        self.tell(
-            events.ClientRegistered(key, spec.name, f"GPU-{tenancy.device.index}", spec.protocol), now_ns
-        )
+        gpu = f"GPU-{tenancy.device.index}"
+        self.tell(events.ClientRegistered(key, spec.name, gpu, spec.protocol), now_ns)
         self.tell(events.MemoryUsed(key, process.used_bytes), now_ns)
         return process
+
+    def _respawn(self, tenancy: Tenancy, now_ns: int) -> None:
+        if tenancy.present:
+            self._spawn(tenancy, now_ns).start(now_ns)
 
     def _idle_phase(self, spec: TenantSpec, now_ns: int) -> None:
         processes = [p for index in spec.gpus for p in self.tenancies[spec.name, index].processes if p.alive]
@@ -292,7 +279,7 @@ class World:
             return
         for process in processes:
             process.pause(now_ns)
-        self.at(now_ns + spec.program.idle_ns, lambda at_ns: self._busy_phase(spec, at_ns))
+        self.at(now_ns + spec.program.idle_ns, partial(self._busy_phase, spec))
 
     def _busy_phase(self, spec: TenantSpec, now_ns: int) -> None:
         processes = [p for index in spec.gpus for p in self.tenancies[spec.name, index].processes if p.alive]
@@ -300,7 +287,7 @@ class World:
             return
         for process in processes:
             process.unpause(now_ns)
-        self.at(now_ns + spec.program.busy_ns, lambda at_ns: self._idle_phase(spec, at_ns))
+        self.at(now_ns + spec.program.busy_ns, partial(self._idle_phase, spec))
 
     def _leave(self, spec: TenantSpec, now_ns: int) -> None:
         for index in spec.gpus:
@@ -317,7 +304,7 @@ class World:
 
     def _kill(self, process: Process, now_ns: int) -> None:
         process.die(now_ns)
-        self.at(now_ns + self._delay_ns, lambda at_ns: self._bury(process, at_ns))
+        self.at(now_ns + self._delay_ns, partial(self._bury, process))
 
     def _bury(self, process: Process, now_ns: int) -> None:
         self.tell(events.ClientDisconnected(process.key), now_ns)
@@ -326,24 +313,34 @@ class World:
 
     def _set_dues(self, now_ns: int) -> None:
         """What each backlogged limited tenant must get, by the rule and not by the core's word."""
+        floor = self.scenario.settings.unlimited_min_percent
         for device in self.devices:
+            device.flush(now_ns)
             here = [t for t in self.tenancies.values() if t.device is device and t.present]
             limited = sum(t.percent for t in here if t.percent < 100)
-            room = 100 - (self.scenario.settings.unlimited_min_percent if any(t.percent == 100 for t in here) else 0)
+            room = 100 - (floor if any(t.percent == 100 for t in here) else 0)
+            # With idle ones among them, who is scaled when depends on who is active: no fixed due.
+            fixed = limited <= room or all(t.backlogged for t in here)
             scale = min(1.0, room / limited) if limited else 1.0
-            steady = all(t.spec.program.kind == "backlogged" and not t.spec.program.idle_ns for t in here)
-            device.flush(now_ns)
-            for tenancy in here:
-                backlogged = tenancy.spec.program.kind == "backlogged" and not tenancy.spec.program.idle_ns
-                known = tenancy.percent < 100 and not tenancy.spec.share and backlogged
-                due = tenancy.percent / 100 * scale if known and (steady or scale == 1.0) else None
-                tenancy.meter.set_due(due, now_ns)
+            safe_bytes = device.total_bytes * (100 - self.scenario.settings.memory_reserve_percent) // 100
+            fits = sum(t.spec.memory_bytes for t in here) <= safe_bytes
+            for tenancy in self.tenancies.values():
+                if tenancy.device is not device:
+                    continue
+                due = None
+                steady = tenancy.backlogged and tenancy.percent < 100 and not tenancy.spec.share
+                if tenancy.present and steady and fixed:
+                    due = tenancy.percent / 100 * scale
+                if due is not None:
+                    tenancy.due_ratio = due
+                    tenancy.windowed = fits
+                tenancy.meter.set_due(due, fits, now_ns)
 
     # ---- what goes wrong ---------------------------------------------------------------------
 
     def _fault(self, fault: FaultSpec, now_ns: int) -> None:
         if fault.every_ns:
-            self.at(now_ns + fault.every_ns, lambda at_ns: self._fault(fault, at_ns))
+            self.at(now_ns + fault.every_ns, partial(self._fault, fault))
         if fault.kind == "daemon_restart":
             if self.up:
                 self._daemon_ends(fault, now_ns)
@@ -367,7 +364,7 @@ class World:
                 tenancy.processes.remove(process)
                 tenancy.pod_bytes -= process.used_bytes
                 if fault.for_ns:
-                    self.at(now_ns + fault.for_ns, lambda at_ns: self._spawn(tenancy, at_ns).start(at_ns))
+                    self.at(now_ns + fault.for_ns, partial(self._respawn, tenancy))
             elif fault.kind == "stop":
                 process.stop(now_ns)
                 self.at(now_ns + fault.for_ns, process.cont)
