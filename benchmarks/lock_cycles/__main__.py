@@ -55,7 +55,11 @@ def compare(runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
     missed: list[str] = []
     say(f"{'clients':>7} {'server':>7} {'cycles/s':>9} {'p50 us':>8} {'p99 us':>8} {'CPU us/msg':>10}")
     for clients in CLIENTS:
-        with tempfile.TemporaryDirectory() as name, bare_server(Path(name)) as bare, daemon(Path(name)) as ours:
+        with (
+            tempfile.TemporaryDirectory() as name,
+            bare_server(Path(name)) as bare,
+            daemon(Path(name)) as ours,
+        ):
             found: dict[str, list[Figures]] = {"bare": [], "daemon": []}
             for _ in range(runs):
                 found["bare"].append(measure(bare, clients, length_ms))
@@ -81,7 +85,9 @@ def compare(runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
     return missed
 
 
-def _judge(clients: int, goals: list[tuple[str, float, float, bool]], say: Callable[[str], None]) -> list[str]:
+def _judge(
+    clients: int, goals: list[tuple[str, float, float, bool]], say: Callable[[str], None]
+) -> list[str]:
     missed = []
     for name, value, goal, at_least in goals:
         met = value >= goal if at_least else value <= goal

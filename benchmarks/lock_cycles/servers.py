@@ -48,7 +48,9 @@ def rss_bytes(pid: int) -> int:
 
 
 @contextmanager
-def _running(command: list[str], socket: Path, control: Path | None, extra: Mapping[str, str]) -> Iterator[Server]:
+def _running(
+    command: list[str], socket: Path, control: Path | None, extra: Mapping[str, str]
+) -> Iterator[Server]:
     environment = {name: text for name, text in os.environ.items() if not name.startswith("NVSHARE_")}
     with subprocess.Popen(command, env={**environment, **extra}, stderr=subprocess.DEVNULL) as process:
         try:
@@ -74,7 +76,10 @@ def daemon(directory: Path, **settings: str) -> Iterator[Server]:
     sock_dir, private_dir = directory / "s", directory / "p"
     command = [sys.executable, "-m", "nvshare", "scheduler"]
     command += ["--sock-dir", str(sock_dir), "--private-dir", str(private_dir)]
-    command += ["--gpus", ",".join(f"GPU-00000000-0000-0000-0000-{number:012}=16Gi" for number in range(GPUS))]
+    command += [
+        "--gpus",
+        ",".join(f"GPU-00000000-0000-0000-0000-{number:012}=16Gi" for number in range(GPUS)),
+    ]
     socket, control = sock_dir / "scheduler.sock", private_dir / "control.sock"
     with _running(command, socket, control, settings) as server:
         yield server
@@ -83,7 +88,9 @@ def daemon(directory: Path, **settings: str) -> Iterator[Server]:
 def measure(server: Server, clients: int, length_ms: int) -> Figures:
     """One run of the load generator."""
     command = [str(BUILD / "load"), str(server.socket), str(clients), str(GPUS), str(length_ms)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as load:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as load:
         assert load.stdin is not None
         assert load.stdout is not None
         if load.stdout.readline() != "ready\n":

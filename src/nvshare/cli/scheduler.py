@@ -17,7 +17,7 @@ from nvshare.node.config import Config, ConfigError, load, print_config
 @click.option("--private-dir", metavar="DIR", help="Directory of control.sock, checkpoint and token.")
 @click.option("--gpus", metavar="nvml|UUID=16Gi,...", help="Where to learn of GPUs, or which there are.")
 @click.option("--config", "file", type=click.Path(path_type=Path), help="Settings in YAML.")
-@click.option("--print-config", "show", is_flag=True, help="Show each setting and where it came from, and end.")
+@click.option("--print-config", "show", is_flag=True, help="Show each setting and its source, and end.")
 def command(
     sock_dir: str | None, private_dir: str | None, gpus: str | None, file: Path | None, show: bool
 ) -> None:

@@ -1,7 +1,7 @@
 """A client's side of the protocol, without sockets, threads or clocks.
 
-1. The caller tells what happens and when; the session says what to send (``output``), whether a block may run,
-   and when it wants to be called again (``deadline_ns``).
+1. The caller tells what happens and when; the session says what to send (``output``), whether a block may
+   run, and when it wants to be called again (``deadline_ns``).
 2. A grant lasts over several blocks, until the daemon ends the turn. Between blocks the daemon is told after
    2 ms that nothing runs, so that it bills nothing and may give the GPU to somebody else.
 3. When the daemon is gone or silent for 10 s, whoever waits runs ungated, within the last limits it was told.

@@ -1,11 +1,12 @@
 """The client for programs with threads.
 
-One thread of ours reads and keeps time; the program's threads write what they can themselves, so that a request
-does not wait for a thread to wake up.
+One thread of ours reads and keeps time; the program's threads write what they can themselves, so that a
+request does not wait for a thread to wake up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -128,10 +129,8 @@ class Client:
         self._change.wait()
 
     def _wake(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):  # it has not heard the last one yet
             os.write(self._wake_write, b"x")
-        except BlockingIOError:
-            pass  # it has not heard the last one yet
 
     def _flush(self) -> None:
         output = self._session.output

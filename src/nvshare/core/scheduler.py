@@ -250,6 +250,8 @@ class Scheduler:
         if self.on and event.holds:
             turns.resume_hold(gpu, client, billed_busy_ns, now_ns)
             residency.resume_member(gpu, tenant, now_ns)
+        else:  # what it used since it was last billed is due, whatever it has now
+            tenant.account.charge(max(0, event.busy_ns - billed_busy_ns))
         if self.on and event.wants:
             turns.request(gpu, client, now_ns, out)
         gpu.resuming.pop(event.former, None)
@@ -396,6 +398,12 @@ class Scheduler:
             self._advance(gpu, now_ns, out)
         return out
 
+    def word_on(self, pod: str, source: str) -> tuple[int | None, int | None, bool | None]:
+        """What one source has said on a pod's limits: memory, percent, share."""
+        book = self._limits.get(pod)
+        words = book.words() if book is not None else {}
+        return words.get(source, (None, None, None))
+
     def limits_of(self, pod: str) -> PodLimits:
         book = self._limits.get(pod)
         return book.effective() if book is not None else PodLimits()
@@ -474,6 +482,8 @@ class Scheduler:
             for tenant in gpu.tenants.values():
                 if tenant.limited:
                     lags.append((tenant.pod, gpu.key, tenant.account.lag_ns(gpu.clock, now_ns)))
+        # Debts nobody has claimed yet: who comes back only after the next restart owes them still.
+        lags += [(pod, gpu_key, lag_ns) for (pod, gpu_key), lag_ns in self._lags.items()]
         return Checkpoint(
             clients=tuple(
                 ClientRecord(

@@ -3,8 +3,8 @@
 1. The key of a GPU is its UUID as the driver writes it: ``GPU-`` or ``MIG-`` and 36 characters.
 2. Known GPUs (from NVML or from a list) may also be named by index, by a unique beginning of the UUID, by a
    list or by ``all``. Nothing else is accepted.
-3. Without NVML and without a list any well-formed ``GPU-`` key is believed, up to a bound: a daemon that could
-   be made to keep books for every made-up name would end with the node's memory.
+3. Without NVML and without a list any well-formed ``GPU-`` key is believed, up to a bound: a daemon that
+   could be made to keep books for every made-up name would end with the node's memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ACCEPTED_LIST: Final = "UUID=SIZE,... with UUID as GPU-xxxxxxxx-xxxx-xxxx-xxxx-x
 class Device(NamedTuple):
     key: str
     total_bytes: int
-    index: int
+    number: int
 
 
 class GpuError(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pynvml
+import pynvml  # type: ignore[import-untyped]
 
 from nvshare.gpu.inventory import Device
 

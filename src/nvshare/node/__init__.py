@@ -1,1 +1,1 @@
-"""The daemon: sockets, timers, control, checkpoint. It performs what the core decides, and decides nothing."""
+"""The daemon: sockets, timers, control, checkpoint. It performs what the core decides."""

@@ -1,6 +1,6 @@
 """What the next daemon must know, kept in one small file.
 
-1. A file is whole or absent: written beside, synced, renamed, and its first line carries a checksum of the rest.
+1. A file is whole or absent: written beside, synced, renamed, and its first line has a checksum of the rest.
 2. It counts only on the boot it was written on: pids and the monotonic clock mean nothing after it.
 3. What cannot be used is set aside under another name, with one line in the log; the daemon starts as new.
 4. Writing and syncing happen in a thread, the newest state wins, and a disk that hangs delays nobody.
@@ -61,7 +61,9 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def gather(core: Checkpoint, members: dict[int, Member], formers: dict[int, Member], runs: dict[Process, str]) -> Saved:
+def gather(
+    core: Checkpoint, members: dict[int, Member], formers: dict[int, Member], runs: dict[Process, str]
+) -> Saved:
     """The core's part and ours. Formers that have not come back are still expected next time."""
     billed = {record.client: record.billed_busy_ns for record in core.clients}
     live = [(member, billed[member.client]) for member in members.values() if member.client in billed]
@@ -72,7 +74,17 @@ def gather(core: Checkpoint, members: dict[int, Member], formers: dict[int, Memb
         taken_ns=core.taken_ns,
         scheduling_on=core.scheduling_on,
         clients=[
-            SavedClient(m.client, m.process.pid, m.process.start_ticks, m.uid, m.in_pod, m.pod, m.gpu, m.epoch, busy_ns)
+            SavedClient(
+                m.client,
+                m.process.pid,
+                m.process.start_ticks,
+                m.uid,
+                m.in_pod,
+                m.pod,
+                m.gpu,
+                m.epoch,
+                busy_ns,
+            )
             for m, busy_ns in live
         ],
         limits=list(core.limits),

@@ -99,17 +99,45 @@ def default_directories() -> tuple[str, str]:
 
 
 DAEMON_SETTINGS: Final = (
-    DaemonRow("NVSHARE_SOCK_DIR", "/var/run/nvshare", AbsolutePath(), "directory of scheduler.sock, which tenants reach; $XDG_RUNTIME_DIR/nvshare when not root"),
-    DaemonRow("NVSHARE_PRIVATE_DIR", "/run/nvshare-private", AbsolutePath(), "directory of control.sock, checkpoint and token, for the daemon's user alone; $XDG_RUNTIME_DIR/nvshare-private when not root"),
-    DaemonRow("NVSHARE_GPUS", "auto", Gpus(), "GPUs of the node: nvml asks the driver, a list states them, auto is nvml if it answers and else believes well-formed GPU- keys"),
-    DaemonRow("NVSHARE_LOG", "info", Choice(("error", "warning", "info", "debug", "off")), "least level that is logged", live=True),
+    DaemonRow(
+        "NVSHARE_SOCK_DIR",
+        "/var/run/nvshare",
+        AbsolutePath(),
+        "directory of scheduler.sock, which tenants reach; $XDG_RUNTIME_DIR/nvshare when not root",
+    ),
+    DaemonRow(
+        "NVSHARE_PRIVATE_DIR",
+        "/run/nvshare-private",
+        AbsolutePath(),
+        "directory of control.sock, checkpoint and token, for the daemon's user alone;"
+        " $XDG_RUNTIME_DIR/nvshare-private when not root",
+    ),
+    DaemonRow(
+        "NVSHARE_GPUS",
+        "auto",
+        Gpus(),
+        "GPUs of the node: nvml asks the driver, a list states them, auto is nvml if it answers and else"
+        " believes well-formed GPU- keys",
+    ),
+    DaemonRow(
+        "NVSHARE_LOG",
+        "info",
+        Choice(("error", "warning", "info", "debug", "off")),
+        "least level that is logged",
+        live=True,
+    ),
     DaemonRow("NVSHARE_LOG_FORMAT", "text", Choice(("text", "json")), "form of a log line", live=True),
     DaemonRow("NVSHARE_DEBUG", "0", _SWITCH, "1 is the same as NVSHARE_LOG=debug; 0 is off", live=True),
     DaemonRow("NVSHARE_METRICS_ENABLE", "0", _SWITCH, _LATER),
     DaemonRow("NVSHARE_METRICS_ADDR", "0.0.0.0:9402", Address(), _LATER),
     DaemonRow("NVSHARE_METRICS_NVML_INTERVAL_MS", "1000", Whole(100, 30_000, "ms"), _LATER),
     DaemonRow("NVSHARE_METRICS_DEBUG_LABELS", "0", _SWITCH, "no effect: labels are always escaped"),
-    DaemonRow("NVSHARE_METRICS_STALE_TTL_SEC", "300", Whole(1, 86_400, "s"), "no effect: series end with the scrape after their tenant"),
+    DaemonRow(
+        "NVSHARE_METRICS_STALE_TTL_SEC",
+        "300",
+        Whole(1, 86_400, "s"),
+        "no effect: series end with the scrape after their tenant",
+    ),
 )
 
 
@@ -197,8 +225,8 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: Path | 
                 raise SettingError(variable, text, row.accepts.describe())
             value = Value(text, source)
         values[variable] = value
-    chosen = {row.variable: values[row.variable].text for row in SETTINGS if values[row.variable].source != "default"}
-    core, warnings = read_settings(chosen)
+    said = {variable: value.text for variable, value in values.items() if value.source != "default"}
+    core, warnings = read_settings(said)
     return Config(values, core, tuple(warnings))
 
 

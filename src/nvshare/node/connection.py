@@ -179,9 +179,9 @@ class Connection(asyncio.Protocol):
             self._transport.close()  # after the answer is written
 
     def _write(self, frame: bytes) -> None:
-        """At once if the kernel takes it, which spares the loop a round; else what is left waits in the loop."""
+        """At once if the kernel takes it, which spares the loop a round; else what is left waits there."""
         transport = self._transport
-        if transport is None or self.state is State.CLOSED and transport.is_closing():
+        if transport is None or (self.state is State.CLOSED and transport.is_closing()):
             return
         self._hub.counters.sent[frame[0]] += 1
         waiting_bytes = transport.get_write_buffer_size()

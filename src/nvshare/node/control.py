@@ -1,6 +1,6 @@
 """HTTP on control.sock: what ``nvshare ctl`` and later the dashboard speak.
 
-Who may connect is decided when a connection is accepted, by the kernel's credentials; the routes need no check.
+Who may connect is decided when a connection is accepted, by the kernel's credentials; routes need no check.
 """
 
 from __future__ import annotations
@@ -185,7 +185,12 @@ class Control:
         word = LimitsSet(pod, "ctl")
         if request.method == "PUT":
             body = await _body(request, QuotaBody)
-            word = LimitsSet(pod, "ctl", body.memory_bytes, body.core_percent, _share(body.policy))
+            said = (body.memory_bytes, body.core_percent, _share(body.policy))
+            before = self._roster.hub.scheduler.word_on(pod, "ctl")
+            memory_bytes, core_percent, share = (
+                old if new is None else new for new, old in zip(said, before, strict=True)
+            )
+            word = LimitsSet(pod, "ctl", memory_bytes, core_percent, None if share is None else bool(share))
         try:
             limits = self._roster.set_limits(word)
         except ValueError as error:

@@ -47,6 +47,10 @@ class Durations:
         }
 
 
+def _by_name(counts: list[int]) -> dict[str, int]:
+    return {kind.name: counts[kind] for kind in MessageType if counts[kind]}
+
+
 class Counters:
     __slots__ = ("callbacks", "events", "lag", "received", "refused", "sent")
 
@@ -60,7 +64,9 @@ class Counters:
 
     def as_dict(self) -> dict[str, object]:
         return {
-            "messages_received": {kind.name: self.received[kind] for kind in MessageType if self.received[kind]},
+            "messages_received": {
+                kind.name: self.received[kind] for kind in MessageType if self.received[kind]
+            },
             "messages_sent": {kind.name: self.sent[kind] for kind in MessageType if self.sent[kind]},
             "refused": dict(self.refused),
             "events": dict(self.events),

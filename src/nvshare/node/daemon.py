@@ -1,7 +1,7 @@
 """The daemon: puts the parts together, answers signals, ends cleanly.
 
-Order at start: settings, directories and their locks, GPUs, the former life, sockets. Clients that find the socket
-find a daemon that knows what the last one knew.
+Order at start: settings, directories and their locks, GPUs, the former life, sockets. Clients that find the
+socket find a daemon that knows what the last one knew.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def find_gpus(text: str) -> Inventory:
         return Inventory(nvml.read_devices(), believes=False)
     except nvml.NvmlError as error:
         if text == "nvml":
-            raise StartError(f"NVSHARE_GPUS=nvml, but {error}; accepted without NVML: auto or a list") from error
+            raise StartError(
+                f"NVSHARE_GPUS=nvml, but {error}; accepted without NVML: auto or a list"
+            ) from error
         logs.info("no NVML: well-formed GPU keys are believed", why=error)
         return Inventory((), believes=True)
 
@@ -128,7 +130,7 @@ class Daemon:
         epoch = secrets.randbits(62) + 1
         self.roster = Roster(hub, inventory, Tenancy(), self.bounds, own_place(), epoch)
         for device in inventory.devices():
-            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.index), started_ns)
+            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), started_ns)
         self._restore()
         self._writer = checkpoint.Writer(self.config.private_dir)
         listeners = self._listen(started_ns)
@@ -141,7 +143,9 @@ class Daemon:
         sys.setswitchinterval(_SWITCH_INTERVAL_SEC)
         self._save_again()
         self._probe(time.monotonic_ns())
-        logs.info("daemon started", pid=os.getpid(), sock_dir=self.config.sock_dir, gpus=len(hub.scheduler.gpus))
+        logs.info(
+            "daemon started", pid=os.getpid(), sock_dir=self.config.sock_dir, gpus=len(hub.scheduler.gpus)
+        )
         await self._ended.wait()
         self._end(listeners)
 
@@ -150,8 +154,12 @@ class Daemon:
         private_dir, sock_dir = self.config.private_dir, self.config.sock_dir
         desk = Desk(roster, started_ns, read_token(private_dir), self._status)
         gate = Gate(roster, Control(desk).app(), bounds)
-        control = directories.listen(private_dir / directories.CONTROL_SOCKET, directories.CONTROL_MODE, bounds.backlog)
-        clients = directories.listen(sock_dir / directories.SCHEDULER_SOCKET, directories.SOCKET_MODE, bounds.backlog)
+        control = directories.listen(
+            private_dir / directories.CONTROL_SOCKET, directories.CONTROL_MODE, bounds.backlog
+        )
+        clients = directories.listen(
+            sock_dir / directories.SCHEDULER_SOCKET, directories.SOCKET_MODE, bounds.backlog
+        )
         loop, counters = roster.hub.loop, roster.hub.counters
         client_listener = Listener(loop, clients, roster.welcome, roster.full, bounds, counters)
         control_listener = Listener(loop, control, gate.welcome, gate.full, bounds, counters)
@@ -179,14 +187,19 @@ class Daemon:
             return
         for gpu in {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}:
             for device in self._known_again(gpu):
-                hub.feed(events.GpuSeen(device.key, device.total_bytes, device.index), now_ns)
+                hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
         for pid, start_ticks, pod in saved.runs:
             if process_of(pid) == Process(pid, start_ticks):
                 roster.tenancy.add_run(Process(pid, start_ticks), pod)
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
         hub.scheduler.restore(checkpoint.core_part(saved, alive), now_ns)
         hub.arm()
-        logs.info("former life restored", clients=len(alive), dead=len(saved.clients) - len(alive), limits=len(saved.limits))
+        logs.info(
+            "former life restored",
+            clients=len(alive),
+            dead=len(saved.clients) - len(alive),
+            limits=len(saved.limits),
+        )
 
     def _known_again(self, gpu: str) -> list[Device]:
         try:
@@ -196,14 +209,18 @@ class Daemon:
 
     def _save_again(self) -> None:
         """Once a second at most, and only if something happened."""
-        hub, roster = self.roster.hub, self.roster
+        hub = self.roster.hub
         if hub.changed:
             now_ns = hub.clock()
             hub.changed = False
-            core = hub.scheduler.checkpoint(now_ns)
-            self._writer.submit(checkpoint.gather(core, roster.members, roster.formers, roster.tenancy.runs()))
+            self._save(now_ns)
             hub.counters.callbacks.add(hub.clock() - now_ns)
         hub.loop.call_later(self.bounds.checkpoint_every_ns / 1e9, self._save_again)
+
+    def _save(self, now_ns: int) -> None:
+        roster = self.roster
+        core = roster.hub.scheduler.checkpoint(now_ns)
+        self._writer.submit(checkpoint.gather(core, roster.members, roster.formers, roster.tenancy.runs()))
 
     # ---- signals, ends, watching ourselves ---------------------------------------------------
 
@@ -246,8 +263,7 @@ class Daemon:
         hub, roster = self.roster.hub, self.roster
         for listener in listeners:
             listener.close()
-        core = hub.scheduler.checkpoint(hub.clock())
-        self._writer.submit(checkpoint.gather(core, roster.members, roster.formers, roster.tenancy.runs()))
+        self._save(hub.clock())
         if not self._writer.drain(_LAST_WORDS_SEC):
             logs.warning("the last checkpoint is not on disk yet")
         hub.stop()

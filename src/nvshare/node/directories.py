@@ -1,10 +1,10 @@
 """The daemon's two directories, their locks and their sockets.
 
-1. Tenants reach the socket directory: it is 0711, so its content cannot be listed, and holds scheduler.sock 0722
-   and nothing secret. The private directory is 0700.
-2. Each directory is locked as a whole, by flock on the directory itself. No lock file, so nobody who may enter
-   the directory can take the lock, and none is left behind.
-3. A socket appears under its name with its final mode, by renaming: there is no moment without one after a crash.
+1. Tenants reach the socket directory: it is 0711, so its content cannot be listed, and holds scheduler.sock
+   0722 and nothing secret. The private directory is 0700.
+2. Each directory is locked as a whole, by flock on the directory itself. No lock file, so nobody who may
+   enter the directory can take the lock, and none is left behind.
+3. A socket appears under its name with its final mode, by renaming: no moment without one after a crash.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Gate:
 
     def full(self) -> bool:
         """Asked again after a moment, since the HTTP server does not tell when a connection ends."""
-        full = len(self._state.connections) + len(self._opening)  >= self._bounds.control_connections
+        full = len(self._state.connections) + len(self._opening) >= self._bounds.control_connections
         if full:
             self._loop.call_later(self._bounds.exhausted_pause_ns / 1e9, lambda: self.room_made())
         return full

@@ -3,8 +3,8 @@
 1. Events reach the core one after the other, never from within the performing of an effect. A connection that
    cannot take a message is ended by the loop's next round, so nothing here recurses.
 2. The clock is CLOCK_MONOTONIC: steps of the wall clock are nobody's turn.
-3. The loop's timers have whole milliseconds and may be early. A deadline's timer is rounded up and armed again
-   when it was early, so the daemon never spins and is late by two milliseconds at most.
+3. The loop's timers have whole milliseconds and may be early. A deadline's timer is rounded up and armed
+   again when it was early, so the daemon never spins and is late by two milliseconds at most.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Accepts connections, and stops when it cannot take one more.
 
-1. A connection that is accepted gets an answer; one that is not waits in the kernel's backlog and sees nothing.
-2. Out of descriptors or memory: accepting pauses for a moment. What was accepted but could not be looked at is
-   kept and looked at first.
+1. A connection that is accepted gets an answer; one that is not waits in the backlog and sees nothing.
+2. Out of descriptors or memory: accepting pauses for a moment. What was accepted but could not be looked at
+   is kept and looked at first.
 3. The owner may say that it is full; then accepting pauses until it says otherwise.
 """
 

@@ -2,7 +2,7 @@
 
 1. A line is an event in words and fields: ``TIME LEVEL words key=value``, or one JSON object.
 2. A field's value is quoted when it contains anything but plain characters, so nobody writes lines for us.
-3. Lines wait in a bounded queue for a thread; a log nobody reads costs lines, never time. What was lost is told.
+3. Lines wait in a bounded queue for a thread; a log nobody reads costs lines, never time.
 4. What strangers can cause again and again is told ten times a second at most.
 """
 
@@ -50,7 +50,12 @@ class TextForm(logging.Formatter):
 class JsonForm(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = getattr(record, "fields", {})
-        line = {"time": _stamp(record), "level": record.levelname.lower(), "event": record.getMessage(), **fields}
+        line = {
+            "time": _stamp(record),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **fields,
+        }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)

@@ -1,6 +1,6 @@
 """Who is here: registers, resumes and remembers clients, and ends them when their process does.
 
-1. A member is one process on one GPU. It stays one while its process lives, connected or not: its memory does.
+1. A member is one process on one GPU. It stays one while its process lives, connected or not.
 2. A process's end is told by its pidfd, not by its socket, which a child may keep open.
 3. A former is a member of the daemon's former life that has not come back. It may come back while its process
    lives, with the id and epoch it was given, and only from the same process.
@@ -60,7 +60,7 @@ class Roster:
         self.members: dict[int, Member] = {}
         self.formers: dict[int, Member] = {}
         self.unregistered: dict[Connection, int] = {}  # -> since when
-        self.room_made: Callable[[], None] = lambda: None  # told when an unregistered connection has left its place
+        self.room_made: Callable[[], None] = lambda: None  # an unregistered connection has left its place
         self._own_place = own_place
         self._per_pod: Counter[str] = Counter()
         self._per_uid: Counter[int] = Counter()
@@ -222,7 +222,9 @@ class Roster:
             percents = {"from_percent": before.core_percent, "to_percent": after.core_percent}
             logs.info(f"Compute limit changed for pod {word.pod}", source=after.core_source, **percents)
             for member in clients:
-                logs.info("Sending UPDATE_CORE_LIMIT", client=f"{member.client:016x}", percent=after.core_percent)
+                logs.info(
+                    "Sending UPDATE_CORE_LIMIT", client=f"{member.client:016x}", percent=after.core_percent
+                )
         return after
 
     # ---- registering -------------------------------------------------------------------------
@@ -258,7 +260,7 @@ class Roster:
 
     def _see(self, device: Device, now_ns: int) -> None:
         if device.key not in self.hub.scheduler.gpus:
-            self.hub.feed(events.GpuSeen(device.key, device.total_bytes, device.index), now_ns)
+            self.hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
 
     def _crowded(self, peer: Peer, pod: str) -> str:
         if len(self.members) >= self.bounds.clients:

@@ -1,7 +1,7 @@
 """The core's effects as frames, one table for each dialect.
 
-A dialect that has no message for an effect has no row: its speakers are not told. Frames without variable parts
-are made once.
+A dialect that has no message for an effect has no row: its speakers are not told. Frames without variable
+parts are made once.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 1. The first pod or container from the root counts. A process can make cgroups only below its own, so what it
    can imitate stands behind what is true.
-2. What stands below ``user.slice`` was delegated to a user, who can name it as he likes: no pod is there, and a
-   container found there carries the user's name, so that one user cannot enter another's tenant.
-3. cgroup v1 lists a path for each hierarchy. A pod's process is in the pod in all that the runtime manages, so
-   any of them may tell, the first in the file first.
+2. What stands below ``user.slice`` was delegated to a user, who can name it as he likes: no pod is there, and
+   a container found there carries the user's name, so that one user cannot enter another's tenant.
+3. cgroup v1 lists a path for each hierarchy. A pod's process is in the pod in all that the runtime manages,
+   so any of them may tell, the first in the file first.
 """
 
 from __future__ import annotations

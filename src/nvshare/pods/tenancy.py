@@ -14,8 +14,12 @@ from nvshare.pods.identity import Peer, Process, ancestors
 RUNS_MAX: Final = 4096
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _SAYS_NOTHING: Final = frozenset({"", "none"})
-ACCEPTED_POD: Final = "[namespace/]name of lower-case letters, digits, '.' and '-', or a tenant as `ctl clients` shows it"
-_TENANT: Final = re.compile(r"(?:pod:[0-9a-f-]{32,36}|container:[A-Za-z0-9._/-]{1,128}|process:[0-9]+:[0-9]+)")
+ACCEPTED_POD: Final = (
+    "[namespace/]name of lower-case letters, digits, '.' and '-', or a tenant as `ctl clients` shows it"
+)
+_TENANT: Final = re.compile(
+    r"(?:pod:[0-9a-f-]{32,36}|container:[A-Za-z0-9._/-]{1,128}|process:[0-9]+:[0-9]+)"
+)
 
 
 def parse_pod(text: str) -> str | None:
