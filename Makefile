@@ -26,7 +26,7 @@ demo: $(READY) ## a simulated hour on two GPUs: a table and a plot
 test: lint unit ## everything that must pass before a change lands
 
 unit: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) -q
+	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify"
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -42,11 +42,18 @@ format: $(READY) ## put the code in the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## the figures that are ratios and rates, beside their contenders
+LOCK_CYCLES := build/benchmarks/load build/benchmarks/lock_server
+
+build/benchmarks/%: benchmarks/lock_cycles/%.c benchmarks/lock_cycles/frame.h
+	@mkdir -p $(@D)
+	$(CC) -O2 -std=c11 -Wall -Wextra -Werror -o $@ $<
+
+bench: $(READY) $(LOCK_CYCLES) ## the figures that are ratios and rates, beside their contenders
 	$(BIN)/python -m benchmarks.wire
+	$(BIN)/python -m benchmarks.lock_cycles
 
 verify: $(READY) ## the whole of what `make test` only samples
-	@echo "no matrix yet"
+	$(BIN)/python -m pytest -q -m verify
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.svg
