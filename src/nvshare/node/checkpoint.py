@@ -203,7 +203,10 @@ class Writer:
     def drain(self, timeout_sec: float) -> bool:
         """Wait until everything submitted is on disk, but not for ever."""
         with self._change:
-            return self._change.wait_for(lambda: self._waiting is None and not self._busy, timeout_sec)
+            return self._change.wait_for(self.idle, timeout_sec)
+
+    def idle(self) -> bool:
+        return self._waiting is None and not self._busy
 
     def _run(self) -> None:
         while True:

@@ -175,6 +175,7 @@ class Daemon:
             "private_dir": str(self.config.private_dir),
             "checkpoints_written": self._writer.written,
             "checkpoints_failed": self._writer.failed,
+            "checkpoint_current": not self.roster.hub.changed and self._writer.idle(),
         }
 
     # ---- the former life ---------------------------------------------------------------------
