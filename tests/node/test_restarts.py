@@ -6,6 +6,7 @@ import contextlib
 import random
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,7 +71,7 @@ def overlaps(workers: list[Worker], gpu: int) -> list[tuple[Block, Block]]:
     blocks = sorted((b for w in workers if w.gpu == gpu for b in w.blocks), key=lambda b: b.start_ns)
     return [
         (one, other)
-        for one, other in zip(blocks, blocks[1:], strict=False)
+        for one, other in pairwise(blocks)
         if other.start_ns < one.end_ns and one.pod != other.pod
     ]
 
@@ -81,7 +82,8 @@ def debts_ns(daemon: DaemonProcess) -> dict[str, int]:
 
 
 def kill_again_and_again(directory: Path, kills: int, between_sec: float, owed_counts: bool) -> None:
-    """Whoever holds when the daemon dies holds on, and owes it: a long run shows it repaid (``owed_counts`` no)."""
+    """Whoever holds when the daemon dies holds on and owes it. Over a long run that is repaid; over a short one
+    it counts as not used (``owed_counts``)."""
     chance = random.Random(kills)
     # A machine that is slow to schedule a thread is no late holder here: exclusivity is what is tested.
     environment = {"NVSHARE_DRAIN_GRACE_MS": "60000"}

@@ -249,13 +249,12 @@ class Session:
         return self._busy_ns + (now_ns - self._working_since_ns if self._inside else 0)
 
     def _request_if_waiting(self) -> None:
-        if not self._waiting or self._wants or (self.holds and not self.dropping):
-            return
-        if self.holds:  # draining: the end of the turn asks for the next
+        # While draining the end of the turn asks for the next one.
+        if not self._waiting or self._wants or self.holds or not self.scheduling_on:
             return
         self._wants = True
         self._request_seq += 1
-        if self.phase is Phase.READY and self.scheduling_on:
+        if self.phase is Phase.READY:
             self._say(_T.REQ_LOCK)
 
     def _granted(self, now_ns: int) -> None:
@@ -339,6 +338,8 @@ class Session:
         self._answered_seq = seq
         if granted:
             self.used_bytes += asking.asked_bytes
+        elif self._lease is not None:  # leased while it was asked: the lease itself had left no room
+            granted = self._decide(asking.asked_bytes)
         asking.answer = granted
         self._tell_used()
         self._ask_next()

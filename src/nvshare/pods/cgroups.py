@@ -39,7 +39,7 @@ HOST: Final = Place()
 def _place_of_path(path: str) -> Place:
     user, before = "", ""
     for part in path.split("/"):
-        if part == "user.slice":
+        if part == "user.slice" and not user:
             user = "user"
         elif user and (match := _USER.fullmatch(part)):
             user = f"user-{match['number']}"
