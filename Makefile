@@ -8,10 +8,10 @@ READY := $(VENV)/.ready
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "nvshare needs Python 3.11 or newer as '$(PYTHON)'; or: make PYTHON=/path/to/python3" >&2; exit 2; }
@@ -51,9 +51,17 @@ build/benchmarks/%: benchmarks/lock_cycles/%.c benchmarks/lock_cycles/frame.h
 bench: $(READY) $(LOCK_CYCLES) ## the figures that are ratios and rates, beside their contenders
 	$(BIN)/python -m benchmarks.wire
 	$(BIN)/python -m benchmarks.lock_cycles
+	$(BIN)/python -m benchmarks.core_events
+	$(BIN)/python -m benchmarks.simulator
 
 verify: $(READY) ## the whole of what `make test` only samples
-	$(BIN)/python -m pytest -q -m verify
+	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
+
+verify-shares: $(READY) ## quotas in virtual time, every mix, kernel length and seed, as a table
+	$(BIN)/python -m tests.sim.shares
+
+verify-day: $(READY) ## a simulated day of 32 tenants on 8 GPUs: speed, and memory that stays flat
+	$(BIN)/python -m benchmarks.simulator --hours 24
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.svg

@@ -1,4 +1,4 @@
-"""What killed, stalled or fooled the daemon that this one replaces: each test fails on one with the defect."""
+"""What killed, stalled or fooled the daemon this one replaces: each test fails on one with the defect."""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ def debts_ns(daemon: DaemonProcess) -> dict[str, int]:
 
 
 def kill_again_and_again(directory: Path, kills: int, between_sec: float, owed_counts: bool) -> None:
-    """Whoever holds when the daemon dies holds on and owes it. Over a long run that is repaid; over a short one
-    it counts as not used (``owed_counts``)."""
+    """Whoever holds when the daemon dies holds on and owes it. Over a long run that is repaid; over a short
+    one it counts as not used (``owed_counts``)."""
     chance = random.Random(kills)
     # A machine that is slow to schedule a thread is no late holder here: exclusivity is what is tested.
     environment = {"NVSHARE_DRAIN_GRACE_MS": "60000"}

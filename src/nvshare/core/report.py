@@ -67,7 +67,7 @@ def _tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
         active=tenant.active,
         throttled=throttled(gpu, tenant),
         pending_drop=tenant in gpu.draining or tenant in gpu.late,
-        debt_ns=max(0, -lag_ns) if tenant.limited else 0,
+        debt_ns=max(0, -lag_ns) if tenant.limited and not tenant.share else 0,
         lag_ns=lag_ns,
         billed_ns=account.billed_ns,
         occupied_ns=account.occupied_ns + held_ns,

@@ -31,12 +31,8 @@ def fits(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
 
 
 def _late_bytes(gpu: Gpu, now_ns: int) -> int:
-    """Late holders of a former set still have their memory there; not for ever, waits are bounded."""
-    return sum(
-        tenant.used_bytes
-        for tenant in gpu.late
-        if not tenant.in_set and now_ns - tenant.dropped_ns < gpu.settings.max_runtime_ns
-    )
+    """Late holders of a former set still have their memory there."""
+    return sum(t.used_bytes for t in gpu.late if not t.in_set and _counts(gpu, t, now_ns))
 
 
 def enqueue(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
@@ -48,6 +44,7 @@ def enqueue(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     if may_overtake and gpu.switching is None and fits(gpu, tenant, now_ns):
         for passed in gpu.outside:
             passed.overtaken = True
+            gpu.set_dirty = True  # its patience now ends the slice
         _join(gpu, tenant, now_ns)
         gpu.push_ready(tenant)
     else:
@@ -173,9 +170,23 @@ def _end_slice_if_due(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
         return
     founder, check_ns = _founder(gpu, now_ns)
     if founder is None:
-        gpu.set_check_ns = check_ns
+        gpu.set_check_ns = min(NEVER, check_ns)
+        return
+    if not _would_fit_alone(gpu, founder, now_ns):
+        gpu.set_check_ns = min(tenant.dropped_ns for tenant in gpu.late) + gpu.settings.max_runtime_ns
         return
     _begin_switch(gpu, founder, DropReason.SLICE, now_ns, out)
+
+
+def _would_fit_alone(gpu: Gpu, founder: Tenant, now_ns: int) -> bool:
+    """Only late holders, who do not let go of theirs, can keep memory from the founder of a new set."""
+    late_bytes = sum(tenant.used_bytes for tenant in gpu.late if _counts(gpu, tenant, now_ns))
+    return not late_bytes or late_bytes + founder.used_bytes <= gpu.safe_limit_bytes
+
+
+def _counts(gpu: Gpu, late_tenant: Tenant, now_ns: int) -> bool:
+    """Waits are bounded: what a late holder has is not kept for it for ever."""
+    return now_ns - late_tenant.dropped_ns < gpu.settings.max_runtime_ns
 
 
 def _founder(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
@@ -188,20 +199,17 @@ def _founder(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
     )
     unlimited = next((tenant for tenant in gpu.outside if not tenant.limited), None)
     inside_ns = _inside_virtual(gpu, now_ns)
+    wait_ns = NEVER
     if limited is not None:
         wait_ns = clock.real_until(limited.account.virtual_ns)
         if wait_ns == 0 and (inside_ns is None or limited.account.virtual_ns <= inside_ns):
             return limited, now_ns
-    else:
-        wait_ns = NEVER
     if unlimited is not None:
         rest_owed = gpu.settings.unlimited_min_percent > 0 and gpu.rest.virtual_ns <= clock.virtual_ns
         if inside_ns is None or inside_ns > clock.virtual_ns or rest_owed:
             return unlimited, now_ns
-        wait_ns = min(wait_ns, gpu.turn_ns)
-    elif wait_ns == 0:
-        wait_ns = gpu.turn_ns
-    return None, min(NEVER, now_ns + wait_ns)
+        wait_ns = 0
+    return None, now_ns + max(gpu.turn_ns, wait_ns)
 
 
 def _inside_virtual(gpu: Gpu, now_ns: int) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from nvshare.core import billing, events, gates, late, residency, turns
 from nvshare.core.account import WHOLE
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
-from nvshare.core.gpu import NEVER, SECOND, Gpu
+from nvshare.core.gpu import ACTIVE_NS, NEVER, SECOND, Gpu
 from nvshare.core.limits import LimitsBook, PodLimits
 from nvshare.core.report import snapshot_gpu
 from nvshare.core.settings import Settings
@@ -167,7 +167,7 @@ class Scheduler:
     def _review_idlers(self, gpu: Gpu, now_ns: int) -> None:
         while gpu.idlers and gpu.idlers[0][0] <= now_ns:
             _, _, tenant = heapq.heappop(gpu.idlers)
-            if not tenant.idle or tenant.idle_since_ns + SECOND > now_ns:
+            if not tenant.idle or tenant.idle_since_ns + ACTIVE_NS > now_ns:
                 continue
             gpu.deactivate(tenant, now_ns)
             residency.leave(gpu, tenant)
@@ -247,11 +247,10 @@ class Scheduler:
         )
         gpu.set_used(tenant, tenant.memory.used_bytes)
         billed_busy_ns = gpu.resuming.get(event.former, event.busy_ns)
+        tenant.account.charge(max(0, event.busy_ns - billed_busy_ns))  # busy while no daemon was there
         if self.on and event.holds:
-            turns.resume_hold(gpu, client, billed_busy_ns, now_ns)
+            turns.resume_hold(gpu, client, now_ns)
             residency.resume_member(gpu, tenant, now_ns)
-        else:  # what it used since it was last billed is due, whatever it has now
-            tenant.account.charge(max(0, event.busy_ns - billed_busy_ns))
         if self.on and event.wants:
             turns.request(gpu, client, now_ns, out)
         gpu.resuming.pop(event.former, None)
@@ -330,7 +329,7 @@ class Scheduler:
         tenant.memory.leave(client.key, now_ns, out)
         gpu.set_used(tenant, tenant.memory.used_bytes)
         if not tenant.clients and tenant.idle:
-            gpu.went_idle(tenant, now_ns)
+            gpu.look_again(tenant, max(now_ns, tenant.idle_since_ns + ACTIVE_NS))
         self._after_membership(gpu, tenant, now_ns, out)
 
     # ---- memory ------------------------------------------------------------------------------
@@ -481,7 +480,7 @@ class Scheduler:
             gpu.clock.advance(now_ns)
             for tenant in gpu.tenants.values():
                 if tenant.limited:
-                    lags.append((tenant.pod, gpu.key, tenant.account.lag_ns(gpu.clock, now_ns)))
+                    lags.append((tenant.pod, gpu.key, _settled_lag_ns(gpu, tenant, now_ns)))
         # Debts nobody has claimed yet: who comes back only after the next restart owes them still.
         lags += [(pod, gpu_key, lag_ns) for (pod, gpu_key), lag_ns in self._lags.items()]
         return Checkpoint(
@@ -527,6 +526,15 @@ class Scheduler:
         if gpu is not None and gpu.resuming.pop(former, None) is not None:
             self._advance(gpu, now_ns, out)
         return out
+
+
+def _settled_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """Without the present hold where its client will tell its busy time when it resumes."""
+    lag_ns = tenant.account.lag_ns(gpu.clock, now_ns)
+    client = tenant.hold_client
+    if client is not None and client.reports_busy and not tenant.hold_shared:
+        lag_ns += tenant.account.expected_ns(now_ns)
+    return lag_ns
 
 
 def _billed_busy_ns(client: Client) -> int:

@@ -125,10 +125,9 @@ def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
         gpu.went_idle(tenant, now_ns)
 
 
-def resume_hold(gpu: Gpu, client: Client, billed_busy_ns: int, now_ns: int) -> None:
+def resume_hold(gpu: Gpu, client: Client, now_ns: int) -> None:
     """A client of the daemon's former life still holds: its turn goes on where it was."""
     tenant = client.tenant
-    tenant.account.charge(max(0, client.busy_ns - billed_busy_ns))
     client.holds = True
     client.granted_ns = now_ns
     tenant.holding += 1
@@ -137,6 +136,7 @@ def resume_hold(gpu: Gpu, client: Client, billed_busy_ns: int, now_ns: int) -> N
     if tenant.hold_client is None:
         tenant.hold_client = client
         tenant.busy_mark_ns = client.busy_ns
+        tenant.hold_lag_ns = tenant.account.lag_ns(gpu.clock, now_ns)
     tenant.account.open(now_ns)
     gpu.activate(tenant, now_ns)
     if tenant is gpu.holder or tenant in gpu.group or tenant in gpu.late:

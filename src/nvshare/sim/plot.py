@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 from xml.sax.saxutils import escape
 
-from nvshare.sim.result import PLOT_BUCKETS, RunResult, TenantResult
+from nvshare.sim.result import RunResult, TenantResult
+from nvshare.sim.world import BUCKETS
 
 # Told apart by people who see colours differently, on white and in print.
 COLOURS: Final = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#997700", "#004488")
@@ -56,8 +57,8 @@ def _overview(tenants: list[TenantResult], colour: dict[str, str], top: int) -> 
     for percent in (0, 50, 100):
         y = top + OVERVIEW_HEIGHT * (100 - percent) / 100
         parts.append(_text(LEFT - 6, y + 4, f"{percent} %", 10, anchor="end"))
-    base = [0.0] * PLOT_BUCKETS
-    step = PLOT_WIDTH / PLOT_BUCKETS
+    base = [0.0] * BUCKETS
+    step = PLOT_WIDTH / BUCKETS
     for tenant in tenants:
         upper = [min(1.0, low + share) for low, share in zip(base, tenant.buckets, strict=True)]
         edge = [

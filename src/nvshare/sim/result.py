@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from nvshare.sim.scenario import Scenario
-from nvshare.sim.world import Tenancy, World
+from nvshare.sim.world import BUCKETS, Tenancy, World
 
-PLOT_BUCKETS: Final = 240
 CLOSEUP_NS: Final = 2_000_000_000
 STEPS: Final = 200
 Progress = Callable[[float], None]
@@ -70,11 +69,9 @@ class RunResult:
 
 def run(scenario: Scenario, seed: int, progress: Progress | None = None) -> RunResult:
     world = World(scenario, seed)
-    bucket_ns = max(1, scenario.duration_ns // PLOT_BUCKETS)
     closeup_from_ns = min(scenario.duration_ns // 10, 5_000_000_000)
     closeup_ns = (closeup_from_ns, min(scenario.duration_ns, closeup_from_ns + CLOSEUP_NS))
     for tenancy in world.tenancies.values():
-        tenancy.meter.bucket_ns = bucket_ns
         tenancy.meter.closeup_ns = closeup_ns
     for step in range(1, STEPS + 1):
         world.run_until(scenario.duration_ns * step // STEPS)
@@ -89,12 +86,12 @@ def run(scenario: Scenario, seed: int, progress: Progress | None = None) -> RunR
         handover_ms=scenario.handover_ns / 1e6,
         closeup_ns=closeup_ns,
         core_events=world.core_events,
-        tenants=tuple(_tenant(world, tenancy, bucket_ns) for tenancy in world.tenancies.values()),
+        tenants=tuple(_tenant(world, tenancy) for tenancy in world.tenancies.values()),
         gpus=tuple(_gpu(world, index) for index in range(scenario.gpus)),
     )
 
 
-def _tenant(world: World, tenancy: Tenancy, bucket_ns: int) -> TenantResult:
+def _tenant(world: World, tenancy: Tenancy) -> TenantResult:
     meter, waits = tenancy.meter, tenancy.waits
     got = 100 * meter.served_ns / max(1, tenancy.present_ns)
     due = None if tenancy.due_ratio is None else 100 * tenancy.due_ratio
@@ -116,7 +113,7 @@ def _tenant(world: World, tenancy: Tenancy, bucket_ns: int) -> TenantResult:
         wait_p99_ms=round(waits.percentile_ns(99) / 1e6, 3),
         wait_max_ms=round(waits.longest_ns / 1e6, 3),
         turns=core.turns if core is not None else 0,
-        buckets=tuple(meter.buckets.get(index, 0) / bucket_ns for index in range(PLOT_BUCKETS)),
+        buckets=tuple(meter.buckets.get(index, 0) / meter.bucket_ns for index in range(BUCKETS)),
         closeup=tuple(meter.stretches),
     )
 

@@ -85,6 +85,12 @@ class Scenario:
         )
         return replace(self, tenants=tenants)
 
+    def with_batches(self, batch_ns: int) -> Scenario:
+        tenants = tuple(
+            replace(tenant, program=replace(tenant.program, batch_ns=batch_ns)) for tenant in self.tenants
+        )
+        return replace(self, tenants=tenants)
+
 
 def mix(name: str, duration_ns: int = 120 * SECOND_NS) -> Scenario:
     """``30+60``, ``25+75+u``: backlogged tenants of these quotas on one GPU; u is an unlimited one."""

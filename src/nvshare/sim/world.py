@@ -20,6 +20,8 @@ from nvshare.sim.process import UNGATED_AFTER_NS, CollectiveProcess, PacedProces
 from nvshare.sim.scenario import MS_NS, SECOND_NS, FaultSpec, Scenario, TenantSpec
 
 RECONNECT_JITTER_NS: Final = 500 * MS_NS
+BUCKETS: Final = 240
+"""In how many parts of the run shares are kept: a day's record is no larger than a minute's."""
 CHECKPOINT_EVERY_NS: Final = SECOND_NS
 _PROCESSES: Final[dict[str, type[Process]]] = {
     "backlogged": Process,
@@ -74,7 +76,8 @@ class World:
         self.core = self._new_core()
         for spec in scenario.tenants:
             for index in spec.gpus:
-                self.tenancies[spec.name, index] = Tenancy(spec, self.devices[index])
+                tenancy = self.tenancies[spec.name, index] = Tenancy(spec, self.devices[index])
+                tenancy.meter.bucket_ns = max(1, scenario.duration_ns // BUCKETS)
             self.at(spec.arrive_ns, partial(self._arrive, spec))
         for fault in scenario.faults:
             self.at(fault.at_ns, partial(self._fault, fault))

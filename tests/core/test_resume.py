@@ -1,0 +1,100 @@
+"""Nobody loses anything by a restart of the daemon."""
+
+from __future__ import annotations
+
+import pytest
+
+from nvshare.core import effects, events
+from nvshare.core.scheduler import RESUME_WAIT_NS, Scheduler
+from nvshare.core.snapshot import Checkpoint
+
+from .model import GIB, MS, SECOND, Model
+from .test_defects import grants
+
+
+def restarted(model: Model, away_ns: int = SECOND) -> tuple[Scheduler, int]:
+    checkpoint = model.core.checkpoint(model.now_ns)
+    now_ns = model.now_ns + away_ns
+    core = Scheduler(model.core.settings)
+    core.handle(events.GpuSeen("GPU-0", 16 * GIB), now_ns)
+    core.restore(checkpoint, now_ns)
+    return core, now_ns
+
+
+def resume(
+    core: Scheduler,
+    key: int,
+    pod: str,
+    now_ns: int,
+    holds: bool = False,
+    wants: bool = False,
+    busy_ns: int = 0,
+) -> list[effects.Effect]:
+    event = events.ClientResumed(key + 100, pod, "GPU-0", key, holds, wants, busy_ns, GIB)
+    return core.handle(event, now_ns)
+
+
+@pytest.fixture
+def model() -> Model:
+    model = Model()
+    for pod in ("a", "b"):
+        model.limit(pod, 50)
+        model.request(model.register(pod))
+    return model
+
+
+def test_limits_and_debts_are_there_again(model: Model) -> None:
+    model.pass_time(10 * MS)
+    core, now_ns = restarted(model, away_ns=0)
+    assert core.limits_of("a").core_percent == 50
+    resume(core, 1, "a", now_ns, holds=True, busy_ns=10 * MS)
+    gpu = core.gpus["GPU-0"]
+    assert gpu.tenants["a"].account.lag_ns(gpu.clock, now_ns) == pytest.approx(-5 * MS, abs=2 * MS)
+
+
+def test_the_holder_goes_on_holding_and_nothing_exclusive_is_granted_before_all_are_back(
+    model: Model,
+) -> None:
+    core, now_ns = restarted(model)
+    assert grants(resume(core, 2, "b", now_ns, wants=True)) == []
+    assert grants(core.handle(events.Woken(), now_ns + 4 * SECOND)) == []
+    resume(core, 1, "a", now_ns + 4 * SECOND, holds=True)
+    assert core.gpus["GPU-0"].holder is core.gpus["GPU-0"].tenants["a"]
+    assert core.snapshot(now_ns + 4 * SECOND).gpus[0].running_clients == 1
+
+
+def test_after_five_seconds_the_missing_are_not_waited_for(model: Model) -> None:
+    core, now_ns = restarted(model)
+    resume(core, 2, "b", now_ns, wants=True)
+    woken = core.handle(events.Woken(), now_ns + RESUME_WAIT_NS)
+    assert grants(woken) == [102]
+
+
+def test_a_dead_one_is_not_waited_for(model: Model) -> None:
+    core, now_ns = restarted(model)
+    resume(core, 2, "b", now_ns, wants=True)
+    assert grants(core.forget_resuming(1, "GPU-0", now_ns + MS)) == [102]
+
+
+def test_what_was_busy_while_nobody_was_there_is_billed_once(model: Model) -> None:
+    model.step(events.BusyReported(1, 30 * MS, 0), 30 * MS)
+    core, now_ns = restarted(model, away_ns=2 * SECOND)
+    resume(core, 1, "a", now_ns, holds=True, busy_ns=2030 * MS)
+    assert core.gpus["GPU-0"].tenants["a"].account.billed_ns == 2 * SECOND
+    core.handle(events.BusyReported(101, 2040 * MS, 0), now_ns + 10 * MS)
+    assert core.gpus["GPU-0"].tenants["a"].account.billed_ns == 2010 * MS
+
+
+def test_a_waiter_is_owed_for_the_time_nobody_was_there(model: Model) -> None:
+    core, now_ns = restarted(model, away_ns=2 * SECOND)
+    resume(core, 2, "b", now_ns, wants=True)
+    gpu = core.gpus["GPU-0"]
+    assert gpu.tenants["b"].account.lag_ns(gpu.clock, now_ns) == pytest.approx(SECOND, rel=0.01)
+
+
+def test_an_empty_checkpoint_starts_an_empty_daemon() -> None:
+    core = Scheduler()
+    core.handle(events.GpuSeen("GPU-0", GIB), 0)
+    core.restore(Checkpoint((), (), (), True, 0), 0)
+    assert core.next_deadline_ns() is None
+    assert core.snapshot(0).gpus[0].tenants == ()

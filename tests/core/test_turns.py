@@ -1,0 +1,319 @@
+"""Turns, quotas, drains and memory sets, seen through grants and drops."""
+
+from __future__ import annotations
+
+import pytest
+
+from nvshare.core import effects, events
+from nvshare.core.effects import DropReason
+from nvshare.core.settings import Settings
+
+from .model import GIB, MS, SECOND, Model
+from .test_defects import drops, grants
+
+
+def reasons(wanted: list[effects.Effect]) -> list[DropReason]:
+    return [effect.reason for effect in wanted if isinstance(effect, effects.Drop)]
+
+
+def test_unlimited_tenants_that_fit_run_together_and_are_never_dropped() -> None:
+    model = Model()
+    keys = [model.register(f"pod-{number}") for number in range(4)]
+    for key in keys:
+        assert grants(model.request(key)) == [key]
+    model.pass_time(3600 * SECOND)
+    assert model.open_gates() == keys
+
+
+def test_in_serial_mode_unlimited_tenants_take_turns_by_slices() -> None:
+    model = Model(Settings(scheduling_mode="serial"))
+    first, second = model.register("a"), model.register("b")
+    model.request(first)
+    assert grants(model.request(second)) == []
+    model.pass_time(10 * SECOND + MS)
+    assert model.clients[first].dropping
+    assert grants(model.release(first, MS, again=True)) == [second]
+
+
+def test_a_slice_does_not_end_when_nobody_waits() -> None:
+    model = Model(Settings(switch_time_mode="fixed", switch_time_fixed_ns=SECOND))
+    key = model.register("a")
+    model.use(key, 15 * GIB)
+    model.request(key)
+    model.pass_time(1000 * SECOND)
+    assert model.open_gates() == [key]
+
+
+@pytest.mark.parametrize(
+    ("gib", "multiplier", "seconds"), [(1, 5, 10), (12, 5, 60), (12, 1, 12), (14, 100, 300)]
+)
+def test_the_slice_follows_the_memory(gib: int, multiplier: int, seconds: int) -> None:
+    model = Model(Settings(switch_time_multiplier=multiplier))
+    key = model.register("a")
+    model.use(key, gib * GIB)
+    model.request(key)
+    assert model.gpu().slice_ns() == seconds * SECOND
+
+
+def test_max_runtime_caps_a_slice() -> None:
+    model = Model(
+        Settings(switch_time_mode="fixed", switch_time_fixed_ns=80 * SECOND, max_runtime_ns=20 * SECOND)
+    )
+    first, second = model.register("a"), model.register("b")
+    for key in (first, second):
+        model.use(key, 12 * GIB)
+        model.request(key)
+    model.pass_time(20 * SECOND + MS)
+    assert model.clients[first].dropping
+
+
+def test_a_cap_holds_although_nobody_waits() -> None:
+    model = Model()
+    model.limit("a", 25)
+    key = model.register("a")
+    model.request(key)
+    model.pass_time(100 * MS)
+    assert model.clients[key].dropping
+    assert model.gpu().drops[DropReason.QUOTA] == 1
+    assert grants(model.release(key, again=True)) == []
+    explanation = model.core.snapshot(model.now_ns).gpus[0].tenants[0].explanation
+    assert (explanation.state, explanation.reason) == ("waiting", "quota")
+    assert "25 %" in explanation.remedy
+    model.pass_time(400 * MS)
+    assert model.clients[key].holds, "and it runs again when time has repaid it"
+
+
+def test_a_share_borrows_what_nobody_wants_and_gives_it_back_at_once() -> None:
+    model = Model()
+    model.limit("borrower", 20, share=True)
+    model.limit("owner", 50)
+    borrower, owner = model.register("borrower"), model.register("owner")
+    model.request(borrower)
+    model.pass_time(10 * SECOND)
+    assert model.open_gates() == [borrower], "alone it has the whole GPU"
+    assert model.core.snapshot(model.now_ns).gpus[0].tenants[0].debt_ns < SECOND, "and owes nothing for it"
+    model.request(owner)
+    assert model.clients[borrower].dropping
+
+
+def test_debt_outlives_the_processes_that_made_it() -> None:
+    model = Model()
+    model.limit("a", 10)
+    key = model.register("a")
+    model.request(key)
+    model.release(key, 5 * SECOND)
+    owed = model.lag_ms("a")
+    assert owed < -4000
+    model.step(events.ProcessGone(key))
+    model.pass_time(10 * SECOND)
+    again = model.register("a")
+    assert grants(model.request(again)) == []
+    assert model.lag_ms("a") == pytest.approx(owed + 1000, abs=2)
+    model.pass_time(40 * SECOND)
+    assert model.clients[again].holds
+
+
+def test_a_tenant_without_debt_is_forgotten() -> None:
+    model = Model()
+    model.limit("a", 50)
+    key = model.register("a")
+    model.request(key)
+    model.release(key, MS)
+    model.step(events.ProcessGone(key))
+    model.pass_time(5 * SECOND)
+    assert model.gpu().tenants == {}
+
+
+def test_waking_brings_at_most_one_turn_of_credit() -> None:
+    model = Model()
+    model.limit("a", 50)
+    key = model.register("a")
+    model.request(key)
+    model.release(key, MS)
+    model.pass_time(3600 * SECOND)
+    model.request(key)
+    assert 0 < model.lag_ms("a") <= model.gpu().turn_ns / MS
+
+
+def test_a_changed_quota_keeps_what_was_billed() -> None:
+    model = Model()
+    model.limit("a", 10)
+    key = model.register("a")
+    model.request(key)
+    model.release(key, SECOND, again=True)
+    before = model.lag_ms("a")
+    model.limit("a", 90)
+    assert model.lag_ms("a") == pytest.approx(before, abs=0.01)
+    assert model.core.snapshot(model.now_ns).gpus[0].tenants[0].core_percent == 90
+
+
+def test_a_quota_given_to_a_running_unlimited_tenant_takes_hold_at_once() -> None:
+    model = Model()
+    first, second = model.register("a"), model.register("b")
+    model.request(first)
+    model.request(second)
+    model.limit("a", 30)
+    assert model.clients[first].dropping
+    assert model.clients[second].holds
+    model.release(first, MS, again=True)
+    model.limit("a", 100)
+    model.pass_time(MS)
+    assert model.open_gates() == [second, first] or model.open_gates() == [first, second]
+
+
+def test_a_gap_stops_the_bill_and_ends_the_hold_when_somebody_waits() -> None:
+    model = Model()
+    model.limit("a", 90)
+    model.limit("b", 90)
+    first, second = model.register("a"), model.register("b")
+    model.request(first)
+    model.pass_time(10 * MS)
+    model.step(events.BusyReported(first, 8 * MS, 2 * MS))
+    assert model.tenant("a").account.billed_ns == 8 * MS
+    model.pass_time(500 * MS)
+    assert model.clients[first].holds
+    assert model.tenant("a").account.billed_ns == 8 * MS, "holding without working costs nothing"
+    assert drops(model.request(second)) == [first]
+    assert model.gpu().drops[DropReason.IDLE] == 1
+
+
+def test_the_next_runs_beside_a_holder_that_does_not_drain() -> None:
+    model = Model()
+    for pod in ("late", "next"):
+        model.limit(pod, 50)
+    late, following = model.register("late"), model.register("next")
+    model.request(late)
+    model.request(following)
+    model.pass_time(300 * MS)
+    assert model.clients[late].dropping
+    assert model.open_gates() == []
+    model.pass_time(400 * MS)
+    assert model.clients[following].holds
+    tenants = {tenant.pod: tenant for tenant in model.core.snapshot(model.now_ns).gpus[0].tenants}
+    assert tenants["late"].late
+    assert tenants["late"].explanation.state == "late"
+
+
+def test_nobody_waits_for_a_late_tenants_drains_until_it_has_drained_in_time_ten_times() -> None:
+    model = Model()
+    for pod in ("late", "next"):
+        model.limit(pod, 50)
+    late, following = model.register("late"), model.register("next")
+    model.request(late)
+    model.request(following)
+    model.pass_time(700 * MS)
+    model.release(late, again=True)
+    assert model.tenant("late").late_turns == 10
+    for _ in range(400):
+        for key in (late, following):
+            if model.clients[key].dropping:
+                model.release(key, MS, again=True)
+        model.pass_time(20 * MS)
+        if model.tenant("late").late_turns == 0:
+            break
+    assert model.tenant("late").late_turns == 0
+
+
+def test_a_pod_on_two_gpus_waits_half_a_second_at_most() -> None:
+    model = Model()
+    model.limit("wide", 1)
+    model.limit("other", 99)
+    one, two = model.register("wide", "GPU-0"), model.register("wide", "GPU-1")
+    other = model.register("other", "GPU-0")
+    model.request(one)
+    model.request(two)
+    model.release(one, 2 * SECOND, again=True)
+    model.request(other)
+    assert model.lag_ms("wide") < -1000
+    model.pass_time(501 * MS)
+    assert model.clients[one].holds, "its kernel on GPU-1 may spin for this one"
+
+
+def test_small_requests_overtake_a_big_one_for_ten_seconds() -> None:
+    model = Model(Settings(switch_time_mode="fixed", switch_time_fixed_ns=200 * SECOND))
+    keys = [model.register(f"small-{number}") for number in range(4)]
+    big = model.register("big")
+    model.use(keys[0], 2 * GIB)
+    model.use(big, 13 * GIB)
+    model.request(keys[0])
+    assert grants(model.request(big)) == []
+    assert grants(model.request(keys[1], 5 * SECOND)) == [keys[1]]
+    model.pass_time(4900 * MS)
+    assert not model.clients[big].holds
+    model.pass_time(200 * MS)
+    assert all(model.clients[key].dropping for key in keys[:2]), "then room is made"
+    model.use(keys[2], 2 * GIB)
+    assert grants(model.request(keys[2])) == [], "and nobody else is let in past it"
+    model.release(keys[0], MS)
+    assert grants(model.release(keys[1], MS)) == [big]
+
+
+def test_who_grows_over_the_limit_pushes_out_those_who_do_not_run() -> None:
+    model = Model()
+    for pod in ("a", "b"):
+        model.limit(pod, 50)
+    first, second = model.register("a"), model.register("b")
+    for key in (first, second):
+        model.use(key, 4 * GIB)
+        model.request(key)
+    waits = model.use(first, 13 * GIB)
+    assert effects.WaitForMemory(second) in waits
+    assert model.clients[first].holds
+    snapshot = model.core.snapshot(model.now_ns).gpus[0]
+    assert snapshot.overloaded
+    assert snapshot.wait_queue_clients == 1
+
+
+def test_an_unresponsive_holder_of_a_slice_is_marked_after_the_drop_timeout() -> None:
+    model = Model(Settings(switch_time_mode="fixed", switch_time_fixed_ns=10 * SECOND))
+    holder, small = model.register("a"), model.register("b")
+    model.use(holder, 12 * GIB)
+    model.use(small, 4 * GIB)
+    model.request(holder)
+    model.request(small)
+    model.pass_time(10 * SECOND + 59 * SECOND)
+    assert not model.clients[small].holds
+    assert model.clients[holder].dropping
+    model.pass_time(2 * SECOND)
+    snapshot = model.core.snapshot(model.now_ns).gpus[0]
+    assert snapshot.unresponsive_total == 1
+    assert not model.clients[small].holds, "its memory does not fit beside the one that hangs"
+    model.use(small, GIB)
+    model.pass_time(MS)
+    assert model.clients[small].holds, "and now it does"
+
+
+def test_turn_and_queue_place_end_with_the_connection_memory_with_the_process() -> None:
+    model = Model()
+    model.limit("a", memory=8 * GIB)
+    key = model.register("a")
+    model.use(key, 5 * GIB)
+    model.request(key)
+    model.step(events.ClientDisconnected(key))
+    tenant = model.core.snapshot(model.now_ns).gpus[0].tenants[0]
+    assert tenant.clients[0].state == "gone"
+    assert tenant.used_bytes == 5 * GIB
+    assert model.core.snapshot(model.now_ns).gpus[0].running_clients == 0
+    model.step(events.ProcessGone(key))
+    assert model.tenant("a").used_bytes == 0
+
+
+def test_v2_clients_are_billed_by_what_they_held() -> None:
+    model = Model()
+    model.limit("old", 50)
+    key = model.register("old", version=2)
+    model.request(key)
+    model.release(key, 15 * MS)
+    assert model.tenant("old").account.billed_ns == 15 * MS
+
+
+def test_hints_reach_v3_holders_only_and_only_when_they_change() -> None:
+    model = Model()
+    model.limit("a", 50)
+    model.limit("b", 50)
+    new, old = model.register("a"), model.register("b", version=2)
+    granted = model.request(new)
+    hints = [effect for effect in granted if isinstance(effect, effects.TellHints)]
+    waits = model.request(old)
+    hints += [effect for effect in waits if isinstance(effect, effects.TellHints)]
+    assert hints == [effects.TellHints(new, True, True, False)]
