@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from starlette.applications import Starlette
 from uvicorn.config import Config as HttpConfig
@@ -26,6 +26,20 @@ _FORBIDDEN: Final = (
     + _BODY
 )
 IDLE_SEC: Final = 60
+REFUSAL_SEC: Final = 2
+
+
+class _Refusal(asyncio.Protocol):
+    """Says no, and waits for the peer to hang up: closing on unread bytes would take our answer with it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = cast(asyncio.Transport, transport)
+        stream.write(_FORBIDDEN)
+        stream.write_eof()
+        self._loop.call_later(REFUSAL_SEC, stream.abort)
 
 
 class Gate:
@@ -58,20 +72,16 @@ class Gate:
         os.close(pidfd)
         if not self._roster.trusted(peer):
             self._roster.note_refused(peer, "not_permitted", "control socket")
-            try:
-                connection.send(_FORBIDDEN)
-            except OSError as error:
-                logs.warning("control connection lost", why=error)
-            connection.close()
-            return
-        opening = self._loop.create_task(self._open(connection))
+            opening = self._loop.create_task(self._open(connection, lambda: _Refusal(self._loop)))
+        else:
+            opening = self._loop.create_task(self._open(connection, self._serve))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
 
-    async def _open(self, connection: socket.socket) -> None:
-        def protocol() -> H11Protocol:
-            return H11Protocol(self._http, self._state, {}, self._loop)
+    def _serve(self) -> H11Protocol:
+        return H11Protocol(self._http, self._state, {}, self._loop)
 
+    async def _open(self, connection: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
         try:
             await self._loop.connect_accepted_socket(protocol, connection)
         except OSError as error:
