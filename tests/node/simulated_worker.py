@@ -1,7 +1,7 @@
 """A program that always has work for a simulated GPU and asks the daemon before each piece.
 
-Arguments: pod, socket directory, GPU, size of the matrices. Works until its input ends; then prints nothing and
-ends, so that the driver's own books tell what it used.
+Arguments: pod, socket directory, GPU, size of the matrices. Works until its input ends; what it used the driver
+itself tells.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import sys
 import threading
 
 from nvshare.client import Client
+
+ADDITIONS = 10
+"""Queued before one wait, as programs do; so the card does not idle while this process waits for a core."""
 
 
 def main() -> None:
@@ -29,7 +32,8 @@ def main() -> None:
         threading.Thread(target=until_told, daemon=True).start()
         while not ended.is_set():
             with client.gpu():
-                adder.add()
+                for _ in range(ADDITIONS):
+                    adder.add()
                 adder.synchronize()
 
 
