@@ -1,7 +1,7 @@
 """A program that always has work for a simulated GPU and asks the daemon before each piece.
 
-Arguments: pod, socket directory, GPU, size of the matrices. Works until its input ends; what it used the driver
-itself tells.
+Arguments: pod, socket directory, GPU, size of the matrices. Works until its input ends; what it used is
+in the driver's own books.
 """
 
 from __future__ import annotations
