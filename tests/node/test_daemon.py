@@ -257,6 +257,18 @@ def test_a_run_is_the_pod_of_its_children(daemon: DaemonProcess) -> None:
     assert (row["pod"], row["core_percent"], row["memory_limit_bytes"]) == ("default/job", 25, 1 << 30)
 
 
+def test_a_run_that_ended_leaves_no_limits(daemon: DaemonProcess) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as run:
+        daemon.control.ask("POST", "/v1/runs", {"pid": run.pid, "pod": "job", "core_percent": 25})
+        assert daemon.control.ask("GET", "/v1/quotas/job")["limits"]["core_percent"] == 25
+        assert daemon.stop() == 0
+        daemon.start()
+        assert daemon.control.ask("GET", "/v1/quotas/job")["limits"]["core_percent"] == 25
+        run.kill()
+    daemon.wait_words("Compute limit changed for pod default/job source=none")
+    assert daemon.control.ask("GET", "/v1/quotas/job")["limits"]["core_percent"] == 100
+
+
 def test_known_gpus_are_the_only_ones(open_path: Path) -> None:
     gpus = f"{gpu_key(0)}=16Gi,{gpu_key(1)}=8Gi"
     with running(open_path, arguments=["--gpus", gpus]) as daemon:

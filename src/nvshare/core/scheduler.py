@@ -38,7 +38,8 @@ class Scheduler:
         self._deadlines: list[tuple[int, int, Gpu]] = []
         self._serial = 0
         self._slice_override_ns = 0
-        self._lags: dict[tuple[str, str], int] = {}  # debts of a former life not yet claimed
+        self._lags: dict[tuple[str, str], int] = {}  # of a former life, not yet claimed
+        self._lags_ns = 0  # when they were so
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
             events.LockRequested: self._lock_requested,
             events.LockReleased: self._lock_released,
@@ -277,7 +278,8 @@ class Scheduler:
         tenant = Tenant(pod, limits, gpu.clock.virtual_ns, self.settings.compute_window_ns)
         tenant.slip_mark_ns = gpu.slipped_ns
         tenant.idle_since_ns = now_ns
-        lag_ns = self._lags.pop((pod, gpu.key), 0)
+        lag_ns = self._unclaimed_lag_ns(pod, gpu.key, now_ns)
+        self._lags.pop((pod, gpu.key), None)
         tenant.account.virtual_ns -= lag_ns * WHOLE // tenant.account.weight
         gpu.tenants[pod] = tenant
         return tenant
@@ -481,8 +483,11 @@ class Scheduler:
             for tenant in gpu.tenants.values():
                 if tenant.limited:
                     lags.append((tenant.pod, gpu.key, _settled_lag_ns(gpu, tenant, now_ns)))
-        # Debts nobody has claimed yet: who comes back only after the next restart owes them still.
-        lags += [(pod, gpu_key, lag_ns) for (pod, gpu_key), lag_ns in self._lags.items()]
+        # Who comes back only after the next restart is owed, and owes, what time has left of it.
+        for pod, gpu_key in self._lags:
+            lag_ns = self._unclaimed_lag_ns(pod, gpu_key, now_ns)
+            if lag_ns < 0 or self.gpus[gpu_key].resuming:
+                lags.append((pod, gpu_key, lag_ns))
         return Checkpoint(
             clients=tuple(
                 ClientRecord(
@@ -506,11 +511,10 @@ class Scheduler:
         self.on = checkpoint.scheduling_on
         for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
             self._limits.setdefault(pod, LimitsBook()).put(source, memory_bytes, core_percent, share)
-        away_ns = max(0, now_ns - checkpoint.taken_ns)
+        self._lags_ns = min(now_ns, checkpoint.taken_ns)
         for pod, gpu_key, lag_ns in checkpoint.lags:
             if gpu_key in self.gpus:
-                # What was due while no daemon was there is due still.
-                self._lags[pod, gpu_key] = lag_ns + away_ns * self.limits_of(pod).core_percent // 100
+                self._lags[pod, gpu_key] = lag_ns
         for record in checkpoint.clients:
             gpu = self.gpus.get(record.gpu)
             if gpu is not None:
@@ -518,6 +522,13 @@ class Scheduler:
                 gpu.resume_deadline_ns = now_ns + RESUME_WAIT_NS
         for gpu in self.gpus.values():
             self._advance(gpu, now_ns, [])
+
+    def _unclaimed_lag_ns(self, pod: str, gpu_key: str, now_ns: int) -> int:
+        """What was due while no daemon was there, or it had not come back, is due still."""
+        lag_ns = self._lags.get((pod, gpu_key))
+        if lag_ns is None:
+            return 0
+        return lag_ns + (now_ns - self._lags_ns) * self.limits_of(pod).core_percent // 100
 
     def forget_resuming(self, former: int, gpu_key: str, now_ns: int) -> list[Effect]:
         """A client we waited for is dead: wait for it no longer."""

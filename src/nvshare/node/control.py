@@ -217,11 +217,11 @@ class Control:
         if process is None:
             raise NotFound(f"no process has pid {body.pid}")
         try:
-            self._roster.tenancy.add_run(process, pod)
+            if not self._roster.add_run(process, pod):
+                raise NotFound(f"no process has pid {body.pid}")
             limits = self._roster.set_limits(LimitsSet(pod, "run", body.memory_bytes, body.core_percent))
         except ValueError as error:
             raise BadRequest(str(error)) from error
-        self._roster.hub.changed = True
         return _json({"pod": pod, "limits": limits._asdict()}, 201)
 
     async def token(self, _request: Request) -> Response:

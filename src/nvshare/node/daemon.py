@@ -35,7 +35,7 @@ from nvshare.node.gate import Gate
 from nvshare.node.hub import Hub
 from nvshare.node.listener import Listener
 from nvshare.node.roster import Roster
-from nvshare.pods.identity import Process, own_place, process_of
+from nvshare.pods.identity import Process, own_place
 from nvshare.pods.tenancy import Tenancy
 
 EXIT_OK: Final = 0
@@ -189,11 +189,11 @@ class Daemon:
         for gpu in {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}:
             for device in self._known_again(gpu):
                 hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
-        for pid, start_ticks, pod in saved.runs:
-            if process_of(pid) == Process(pid, start_ticks):
-                roster.tenancy.add_run(Process(pid, start_ticks), pod)
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
         hub.scheduler.restore(checkpoint.core_part(saved, alive), now_ns)
+        for pid, start_ticks, pod in saved.runs:
+            if not roster.add_run(Process(pid, start_ticks), pod):
+                roster.set_limits(events.LimitsSet(pod, "run"))
         hub.arm()
         logs.info(
             "former life restored",

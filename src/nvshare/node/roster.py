@@ -168,6 +168,8 @@ class Roster:
             del self._per_pod[member.pod]
         if not member.in_pod:
             self._per_uid[member.uid] += step
+            if not self._per_uid[member.uid]:
+                del self._per_uid[member.uid]
 
     def note_refused(self, peer: Peer, reason: str, detail: str) -> None:
         self.hub.counters.refused[reason] += 1
@@ -226,6 +228,30 @@ class Roster:
                     "Sending UPDATE_CORE_LIMIT", client=f"{member.client:016x}", percent=after.core_percent
                 )
         return after
+
+    # ---- runs --------------------------------------------------------------------------------
+
+    def add_run(self, process: Process, pod: str) -> bool:
+        """``nvshare run`` starts something in a pod; False if that process is dead already."""
+        pidfd = open_process(process)
+        if pidfd is None:
+            return False
+        try:
+            self.tenancy.add_run(process, pod)
+        except ValueError:
+            os.close(pidfd)
+            raise
+        self.hub.loop.add_reader(pidfd, self._run_ended, process, pidfd)
+        self.hub.changed = True
+        return True
+
+    def _run_ended(self, process: Process, pidfd: int) -> None:
+        """Its pod's limits go with the last run of it; what it left running stays in the pod."""
+        self._close_pidfd(pidfd)
+        pod = self.tenancy.remove_run(process)
+        self.hub.changed = True
+        if pod is not None and pod not in self.tenancy.runs().values():
+            self.set_limits(events.LimitsSet(pod, "run"))
 
     # ---- registering -------------------------------------------------------------------------
 
