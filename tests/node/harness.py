@@ -138,7 +138,13 @@ class DaemonProcess:
     def start(self) -> None:
         environment = {name: text for name, text in os.environ.items() if not name.startswith("NVSHARE_")}
         environment |= self._options.get("environment", {})
-        command = [sys.executable, "-m", "tests.node.run_daemon", json.dumps(self._bounds)]
+        command = [
+            *self._options.get("prefix", []),
+            sys.executable,
+            "-m",
+            "tests.node.run_daemon",
+            json.dumps(self._bounds),
+        ]
         command += ["--sock-dir", str(self.sock_dir), "--private-dir", str(self.private_dir)]
         command += self._options.get("arguments", [])
         self.process = subprocess.Popen(

@@ -50,6 +50,7 @@ def test_kill_9_at_every_message_boundary_and_within(daemon: DaemonProcess, coun
 
 def throw_random_bytes(daemon: DaemonProcess, count: int, seed: int) -> None:
     chance = random.Random(seed)
+    descriptors = len(os.listdir(f"/proc/{daemon.pid}/fd"))
     starts = [b"", *(encode(LIFE[0], dialect) for dialect in DIALECTS)]
     for _ in range(count):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as thrower:
@@ -64,6 +65,7 @@ def throw_random_bytes(daemon: DaemonProcess, count: int, seed: int) -> None:
     status = daemon.wait_status(lambda found: found["unregistered"] == 0)
     assert status["counters"]["events"].get("callback_raised") is None
     assert status["gpus"] <= 64
+    assert len(os.listdir(f"/proc/{daemon.pid}/fd")) <= descriptors + 32, "not one for each string"
 
 
 def test_2000_random_byte_strings(daemon: DaemonProcess) -> None:
@@ -155,6 +157,24 @@ def test_a_dead_peer_is_refused(daemon: DaemonProcess) -> None:
     status = daemon.wait_status(lambda found: found["counters"]["refused"])
     assert status["counters"]["refused"] == {"peer_dead": 1}
     assert status["clients"] == 0
+
+
+def test_a_peer_whose_pid_cannot_be_seen_reads_why_it_is_refused(open_path: Path) -> None:
+    """The daemon in a pid namespace of its own, the client outside it."""
+    prefix = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    daemon = DaemonProcess(open_path, prefix=prefix)
+    daemon.start()
+    try:
+        raw = daemon.connect()
+        answer = raw.register("unseen")
+        assert (answer.type, answer.data) == (T.REFUSED, "pid_not_visible")
+        assert raw.ended()
+        operator = daemon.connect()
+        operator.send(T.SCHED_OFF)
+        assert operator.ended(), "without an identity there are no rights either"
+    finally:
+        daemon.close_clients()
+        daemon.kill()
 
 
 def test_a_process_in_a_pod_is_that_pods_whatever_it_says(daemon: DaemonProcess) -> None:

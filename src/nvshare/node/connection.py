@@ -55,14 +55,18 @@ class Connection(asyncio.Protocol):
         "handshake",
         "peer",
         "pidfd",
+        "refusal",
         "roster",
         "state",
     )
 
-    def __init__(self, roster: Roster, connected: socket.socket, peer: Peer, pidfd: int) -> None:
+    def __init__(
+        self, roster: Roster, connected: socket.socket, peer: Peer, pidfd: int, refusal: str = ""
+    ) -> None:
         self.roster = roster
         self.peer = peer
         self.pidfd = pidfd  # ours until a member takes it over
+        self.refusal = refusal  # why whatever it asks for is denied
         self.state = State.NEW
         self.client = 0  # our id once registered
         self.dialect: Dialect = V3

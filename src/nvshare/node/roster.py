@@ -25,12 +25,14 @@ from nvshare.node import logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.connection import Connection
 from nvshare.node.hub import Hub
-from nvshare.pods.cgroups import Place
-from nvshare.pods.identity import IdentityError, Peer, Process, identify, open_process
+from nvshare.pods.cgroups import HOST, Place
+from nvshare.pods.identity import PEER_DEAD, IdentityError, Peer, Process, identify, open_process
 from nvshare.pods.tenancy import Tenancy
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
 
+NOBODY: Final = Peer(Process(0, 0), -1, HOST)
+"""Whoever cannot be told: has no rights and no client."""
 NO_CLIENT: Final = frozenset({0, 0xF00DF00DF00DF00D})  # the second means "unregistered" in older clients
 
 
@@ -83,19 +85,23 @@ class Roster:
 
     def welcome(self, connection_socket: socket.socket) -> None:
         now_ns = self.hub.clock()
+        refusal = ""
         try:
             peer, pidfd = identify(connection_socket)
         except IdentityError as error:
-            self.hub.counters.refused[error.reason] += 1
-            self._repeats.warning("connection refused", reason=error.reason, detail=error)
-            connection_socket.close()
-            return
-        connection = Connection(self, connection_socket, peer, pidfd)
+            if error.reason == PEER_DEAD:
+                self.hub.counters.refused[error.reason] += 1
+                self._repeats.warning("connection refused", reason=error.reason, detail=error)
+                connection_socket.close()
+                return
+            peer, pidfd, refusal = NOBODY, -1, error.reason  # it lives, and is to read why
+        connection = Connection(self, connection_socket, peer, pidfd, refusal)
         self.unregistered[connection] = now_ns
         connection.handshake = self.hub.loop.call_later(
             self.bounds.handshake_ns / 1e9, self._handshake_over, connection
         )
-        self.hub.loop.add_reader(pidfd, self._process_ended, connection)
+        if pidfd >= 0:
+            self.hub.loop.add_reader(pidfd, self._process_ended, connection)
         opening = self.hub.loop.create_task(self._open(connection, connection_socket))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
@@ -257,6 +263,9 @@ class Roster:
 
     def register(self, connection: Connection, message: Message, now_ns: int) -> None:
         peer = connection.peer
+        if connection.refusal:
+            self._refuse(connection, connection.refusal, "not known who it is")
+            return
         try:
             device = self._device(message.gpu_uuid, connection.dialect.version)
         except GpuError as error:

@@ -25,6 +25,7 @@ _START_FIELD: Final = 19  # of what follows the command's closing bracket; field
 _PARENT_FIELD: Final = 1
 _PROC_BYTES: Final = 65_536
 ANCESTORS_MAX: Final = 64
+PEER_DEAD: Final = "peer_dead"
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
@@ -126,14 +127,14 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
             process = process_of(pid)
             place = place_of(_read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape"))
             if process is None or pidfd_dead(pidfd):
-                raise IdentityError("peer_dead", f"pid {pid} is dead")
+                raise IdentityError(PEER_DEAD, f"pid {pid} is dead")
         except BaseException:
             os.close(pidfd)
             raise
     except OSError as error:
         if error.errno in _EXHAUSTED:
             raise Exhausted from error
-        raise IdentityError("peer_dead", f"pid {pid}: {error}") from error
+        raise IdentityError(PEER_DEAD, f"pid {pid}: {error}") from error
     return Peer(process, uid, place), pidfd
 
 
