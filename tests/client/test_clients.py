@@ -201,6 +201,14 @@ def test_clients_come_back_within_half_a_second_and_not_all_at_once() -> None:
     assert max(delays) - min(delays) > 0.8 * JITTER_SEC
 
 
+def test_closing_a_client_inside_a_block_is_harmless(daemon: DaemonProcess) -> None:
+    client = connect(daemon, "a")
+    with client.gpu():
+        client.close()
+    with pytest.raises(ClientRefused, match="closed"):
+        client.acquire()
+
+
 def test_pids_are_real(daemon: DaemonProcess) -> None:
     with connect(daemon, "a"):
         [row] = daemon.control.ask("GET", "/v1/clients")["clients"]

@@ -35,8 +35,8 @@ class Raw:
     def __init__(self, path: Path, dialect: Dialect = V3) -> None:
         self.dialect = dialect
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.connect(str(path))  # waits while the backlog is full, which a timeout would not
         self.socket.settimeout(PATIENCE_SEC)
-        self.socket.connect(str(path))
         self.decoder = Decoder(dialect)
         self.heard: list[Message] = []
         self.client_id = 0

@@ -67,8 +67,10 @@ class Worker:
                 self.blocks.append(Block(self.pod, start_ns, time.monotonic_ns()))
 
 
-def overlaps(workers: list[Worker], gpu: int) -> list[tuple[Block, Block]]:
-    blocks = sorted((b for w in workers if w.gpu == gpu for b in w.blocks), key=lambda b: b.start_ns)
+def overlaps(workers: list[Worker], gpu: int, until_ns: int) -> list[tuple[Block, Block]]:
+    """Blocks of two tenants at once. After ``until_ns`` clients are closed in the middle of theirs."""
+    found = (b for w in workers if w.gpu == gpu for b in w.blocks if b.end_ns < until_ns)
+    blocks = sorted(found, key=lambda block: block.start_ns)
     return [
         (one, other)
         for one, other in pairwise(blocks)
@@ -132,7 +134,7 @@ def kill_again_and_again(directory: Path, kills: int, between_sec: float, owed_c
         assert worker.ungated == 0
         limits = quotas[worker.pod]
         assert (limits["core_percent"], limits["core_source"]) == (worker.percent, "ctl")
-    assert [pair for gpu in range(GPUS) for pair in overlaps(workers, gpu)] == []
+    assert [pair for gpu in range(GPUS) for pair in overlaps(workers, gpu, start_ns + whole_ns)] == []
 
 
 def test_3_kills_under_40_clients(open_path: Path) -> None:

@@ -54,6 +54,7 @@ class Client:
 
     def acquire(self) -> None:
         with self._change:
+            self._raise_if_refused()
             session = self._session
             session.wait(time.monotonic_ns())
             self._flush()
@@ -107,8 +108,10 @@ class Client:
             self._change.notify_all()
             self._wake()
         self._thread.join()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        with self._change:  # a block that is still inside finds nothing to wake
+            for descriptor in (self._wake_read, self._wake_write):
+                os.close(descriptor)
+            self._wake_read = self._wake_write = -1
 
     def __enter__(self) -> Client:
         return self
@@ -129,6 +132,8 @@ class Client:
         self._change.wait()
 
     def _wake(self) -> None:
+        if self._wake_write < 0:
+            return
         with contextlib.suppress(BlockingIOError):  # it has not heard the last one yet
             os.write(self._wake_write, b"x")
 
