@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,8 +25,15 @@ demo: $(READY) ## a simulated hour on two GPUs: a table and a plot
 
 test: lint unit ## everything that must pass before a change lands
 
-unit: $(READY)
+unit: $(READY) simgpu
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify"
+
+# The simulated driver, with its test programs plain and under two sanitizers. valgrind is for the tests.
+simgpu:
+	@command -v cc >/dev/null && command -v valgrind >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy gcc libc6-dev valgrind; } || { echo "nvshare's simulated driver needs a C compiler as 'cc', and valgrind" >&2; exit 2; }
+	@$(MAKE) --no-print-directory -s -C native/simgpu tests
+	@$(MAKE) --no-print-directory -s -C native/simgpu tests SANITIZE=address,undefined OUT=../../build/simgpu-address
+	@$(MAKE) --no-print-directory -s -C native/simgpu tests SANITIZE=thread OUT=../../build/simgpu-thread
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -48,13 +55,14 @@ build/benchmarks/%: benchmarks/lock_cycles/%.c benchmarks/lock_cycles/frame.h
 	@mkdir -p $(@D)
 	$(CC) -O2 -std=c11 -Wall -Wextra -Werror -o $@ $<
 
-bench: $(READY) $(LOCK_CYCLES) ## the figures that are ratios and rates, beside their contenders
+bench: $(READY) $(LOCK_CYCLES) simgpu ## the figures that are ratios and rates, beside their contenders
 	$(BIN)/python -m benchmarks.wire
-	$(BIN)/python -m benchmarks.lock_cycles
 	$(BIN)/python -m benchmarks.core_events
 	$(BIN)/python -m benchmarks.simulator
+	$(BIN)/python -m benchmarks.simgpu_cost
+	$(BIN)/python -m benchmarks.lock_cycles
 
-verify: $(READY) ## the whole of what `make test` only samples
+verify: $(READY) simgpu ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
 
 verify-shares: $(READY) ## quotas in virtual time, every mix, kernel length and seed, as a table

@@ -16,6 +16,7 @@ from nvshare import __version__
 COMMANDS: Final[dict[str, str]] = {
     "ctl": "Look into the daemon and change quotas.",
     "scheduler": "Run the daemon that shares this machine's GPUs.",
+    "sim": "Show, break and reset simulated GPUs.",
     "simulate": "Run the scheduler in virtual time against modelled programs.",
 }
 

@@ -18,7 +18,7 @@ SECOND: Final = 1_000 * MS
 NEVER: Final = 1 << 62
 
 TURN_MIN_NS: Final = 10 * MS
-TURN_MAX_NS: Final = 60 * MS
+TURN_MAX_NS: Final = 50 * MS
 TURN_PERIOD_NS: Final = 400 * MS
 """A turn is at most this long times the tenant's share, so that small shares do not wait long."""
 ACTIVE_NS: Final = SECOND

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pynvml  # type: ignore[import-untyped]
+import pynvml
 
 from nvshare.gpu.inventory import Device
 

@@ -1,0 +1,326 @@
+/* Finding, creating and validating a node's state directory, and the slots of its processes. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "spec.h"
+#include "store.h"
+
+#define FIRST_PID_NAMESPACE 0xEFFFFFFCULL
+#define DEFAULT_SPEC "t4:1"
+#define MAX_DIR 480 /* leaves room for the names inside it */
+
+static uint64_t own_pid_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+static uint64_t own_start_ticks(void)
+{
+    char text[1024];
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t got = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[got > 0 ? got : 0] = 0;
+    char *field = strrchr(text, ')');
+    for (int i = 0; field && i < 20; i++)
+        field = strchr(field + 1, ' ');
+    return field ? strtoull(field, NULL, 10) : 0;
+}
+
+static int make_dirs(const char *path)
+{
+    char part[512];
+    snprintf(part, sizeof(part), "%s", path);
+    for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = 0;
+        if (mkdir(part, 0755) != 0 && errno != EEXIST)
+            return -1;
+        *slash = '/';
+    }
+    return mkdir(part, 0700) == 0 || errno == EEXIST ? 0 : -1;
+}
+
+static int choose_dir(const char *wanted, char *dir, size_t size)
+{
+    const char *own = getenv("NVSHARE_SIM_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
+    if (wanted && *wanted)
+        return snprintf(dir, size, "%s", wanted);
+    if (own && *own)
+        return snprintf(dir, size, "%s", own);
+    if (runtime && *runtime)
+        return snprintf(dir, size, "%s/nvshare-sim", runtime);
+    return snprintf(dir, size, "/tmp/nvshare-sim-%u", (unsigned)geteuid());
+}
+
+static int open_in(const char *dir, const char *name, int flags)
+{
+    char path[600];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return open(path, flags | O_CLOEXEC, 0666);
+}
+
+/* A directory's seed makes its UUIDs: the same for as long as the directory lives, different from all others. */
+static bool read_seed(const char *dir, uint8_t seed[16])
+{
+    int fd = open_in(dir, "seed", O_RDWR | O_CREAT);
+    if (fd < 0)
+        return false;
+    bool ok = read(fd, seed, 16) == 16;
+    if (!ok)
+        ok = getrandom(seed, 16, 0) == 16 && pwrite(fd, seed, 16, 0) == 16;
+    close(fd);
+    return ok;
+}
+
+static void make_uuid(const uint8_t seed[16], uint32_t index, uint8_t uuid[16])
+{
+    uint64_t hash = 0xcbf29ce484222325ULL ^ index;
+    for (int i = 0; i < 16; i++) {
+        for (int j = 0; j < 16; j++)
+            hash = (hash ^ seed[j] ^ (uint64_t)(i + 1)) * 0x100000001b3ULL;
+        uuid[i] = (uint8_t)(hash >> 32);
+    }
+    uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x40);
+    uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
+}
+
+static size_t cards_offset(void)
+{
+    return (sizeof(struct node_area) + 4095) & ~(size_t)4095;
+}
+
+static size_t state_bytes(uint32_t card_count)
+{
+    return cards_offset() + (size_t)card_count * sizeof(struct card_area);
+}
+
+static void init_card(struct card_area *area)
+{
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&area->mutex, &attr);
+    pthread_mutexattr_destroy(&attr);
+    area->published = 1;
+    area->head.stamps.version[0] = 1;
+    struct card_head *head = &area->head.copy[0];
+    head->now_ns = head->created_ns = clock_ns();
+    head->current = -1;
+    head->pcie_slowdown = 1;
+    head->engines[0].proc = head->engines[1].proc = -1;
+}
+
+static bool map_state(struct node *node, int fd, uint32_t card_count)
+{
+    node->mapped_bytes = state_bytes(card_count);
+    void *at = mmap(NULL, node->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return false;
+    node->area = at;
+    node->cards = (struct card_area *)((char *)at + cards_offset());
+    return true;
+}
+
+static bool create_state(struct node *node, const char *spec, const struct card_spec *cards, int count, char *error,
+                         size_t error_size)
+{
+    uint8_t seed[16];
+    int fd = open_in(node->dir, "state.new", O_RDWR | O_CREAT | O_TRUNC);
+    if (fd < 0 || !read_seed(node->dir, seed) || ftruncate(fd, (off_t)state_bytes((uint32_t)count)) != 0 ||
+        !map_state(node, fd, (uint32_t)count)) {
+        snprintf(error, error_size, "cannot create the state in %s: %s", node->dir, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    close(fd);
+    struct node_area *area = node->area;
+    area->magic = STATE_MAGIC;
+    area->layout = STATE_LAYOUT;
+    area->card_count = (uint32_t)count;
+    area->home_pid_namespace = node->pid_namespace;
+    snprintf(area->spec, sizeof(area->spec), "%s", spec);
+    for (int i = 0; i < count; i++) {
+        area->specs[i] = cards[i];
+        area->specs[i].pci_bus = (uint32_t)i + 1;
+        make_uuid(seed, (uint32_t)i, area->specs[i].uuid);
+        init_card(&node->cards[i]);
+    }
+    area->complete = 1;
+    char from[600], to[600];
+    snprintf(from, sizeof(from), "%s/state.new", node->dir);
+    snprintf(to, sizeof(to), "%s/state", node->dir);
+    return rename(from, to) == 0;
+}
+
+static bool anybody_alive(struct node *node)
+{
+    for (int slot = 0; slot < MAX_PROCS; slot++)
+        if (slot_alive(node, slot))
+            return true;
+    return false;
+}
+
+/* 1: mapped. 0: there is none that fits, make one. -1: refused. */
+static int try_existing(struct node *node, const char *spec, char *error, size_t error_size)
+{
+    int fd = open_in(node->dir, "state", O_RDWR);
+    if (fd < 0)
+        return 0;
+    struct node_area area;
+    ssize_t got = pread(fd, &area, sizeof(area), 0);
+    struct stat st;
+    bool ours = got == (ssize_t)sizeof(area) && area.magic == STATE_MAGIC && area.layout == STATE_LAYOUT &&
+                area.complete && area.card_count <= MAX_CARDS && fstat(fd, &st) == 0 &&
+                (size_t)st.st_size == state_bytes(area.card_count);
+    bool same = ours && (!spec || strncmp(spec, area.spec, sizeof(area.spec)) == 0);
+    if (ours && !same && anybody_alive(node)) {
+        snprintf(error, error_size, "%s is in use with NVSHARE_SIM=%s; end its processes before starting it with %s",
+                 node->dir, area.spec, spec);
+        close(fd);
+        return -1;
+    }
+    bool mapped = same && map_state(node, fd, area.card_count);
+    close(fd);
+    return mapped;
+}
+
+static bool open_locked(struct node *node, const char *spec, char *error, size_t error_size)
+{
+    int known = try_existing(node, spec, error, error_size);
+    if (known != 0)
+        return known > 0;
+    struct card_spec cards[MAX_CARDS];
+    char why[200];
+    int count = spec_parse(spec ? spec : DEFAULT_SPEC, cards, MAX_CARDS, why, sizeof(why));
+    if (count < 0) {
+        snprintf(error, error_size, "NVSHARE_SIM: %s", why);
+        return false;
+    }
+    return create_state(node, spec ? spec : DEFAULT_SPEC, cards, count, error, error_size);
+}
+
+struct node *node_open(const char *dir, const char *spec, char *error, size_t error_size)
+{
+    struct node *node = calloc(1, sizeof(*node));
+    if (!node)
+        return NULL;
+    node->own_slot = -1;
+    node->pid_namespace = own_pid_namespace();
+    if (!spec)
+        spec = getenv("NVSHARE_SIM");
+    if (spec && !*spec)
+        spec = NULL;
+    int lock = -1;
+    bool ok = false;
+    if (choose_dir(dir, node->dir, sizeof(node->dir)) > MAX_DIR)
+        snprintf(error, error_size, "the state directory's name is longer than %d characters: %.80s...", MAX_DIR, node->dir);
+    else if (make_dirs(node->dir) != 0 || (node->slots_fd = open_in(node->dir, "slots", O_RDWR | O_CREAT)) < 0 ||
+        (lock = open_in(node->dir, "lock", O_RDWR | O_CREAT)) < 0)
+        snprintf(error, error_size, "cannot use the state directory %s: %s", node->dir, strerror(errno));
+    else if (flock(lock, LOCK_EX) == 0)
+        ok = open_locked(node, spec, error, error_size);
+    if (lock >= 0)
+        close(lock);
+    if (!ok) {
+        free(node);
+        return NULL;
+    }
+    if (node->pid_namespace == FIRST_PID_NAMESPACE)
+        node->area->home_pid_namespace = node->pid_namespace;
+    return node;
+}
+
+void node_close(struct node *node)
+{
+    /* slots_fd stays open: closing any descriptor of that file would drop this process's lock on its slot. */
+    munmap(node->area, node->mapped_bytes);
+    free(node);
+}
+
+static bool is_own(const struct node *node, const struct slot *slot)
+{
+    return slot->own_pid == getpid() && slot->pid_namespace == node->pid_namespace &&
+           slot->start_ticks == own_start_ticks();
+}
+
+/* The pid that holds the lock on a slot as this process numbers it, 0 for one it cannot see, -1 for nobody. */
+static int lock_holder(struct node *node, int slot)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    if (fcntl(node->slots_fd, F_GETLK, &lock) != 0)
+        return -1;
+    if (lock.l_type != F_UNLCK)
+        return lock.l_pid;
+    /* A process does not see its own lock. */
+    if (node->own_slot == slot || (node->area && is_own(node, &node->area->slots[slot])))
+        return getpid();
+    return -1;
+}
+
+bool slot_alive(struct node *node, int slot)
+{
+    return lock_holder(node, slot) >= 0;
+}
+
+int slot_host_pid(struct node *node, int slot)
+{
+    struct slot *entry = &node->area->slots[slot];
+    int seen = lock_holder(node, slot);
+    if (seen < 0)
+        return 0;
+    if (node->pid_namespace == node->area->home_pid_namespace && seen > 0)
+        __atomic_store_n(&entry->host_pid, seen, __ATOMIC_RELAXED);
+    int known = __atomic_load_n(&entry->host_pid, __ATOMIC_RELAXED);
+    return known > 0 ? known : seen;
+}
+
+/* Where the host's /proc is mounted, it tells the host's number even from inside a pid namespace. */
+static int pid_by_proc(void)
+{
+    char text[32];
+    ssize_t got = readlink("/proc/self", text, sizeof(text) - 1);
+    text[got > 0 ? got : 0] = 0;
+    int pid = atoi(text);
+    return pid == getpid() ? 0 : pid;
+}
+
+int slot_take(struct node *node)
+{
+    for (int slot = 0; slot < MAX_PROCS; slot++) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+        if (fcntl(node->slots_fd, F_SETLK, &lock) != 0)
+            continue;
+        struct slot *entry = &node->area->slots[slot];
+        uint64_t random = 0;
+        if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+            random = clock_ns();
+        node->token = random | 1;
+        node->own_slot = slot;
+        *entry = (struct slot){.token = node->token, .pid_namespace = node->pid_namespace,
+                               .start_ticks = own_start_ticks(), .own_pid = getpid()};
+        bool home = node->pid_namespace == node->area->home_pid_namespace;
+        entry->host_pid = home ? getpid() : pid_by_proc();
+        int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+        if (fd >= 0) {
+            ssize_t got = read(fd, entry->name, sizeof(entry->name) - 1);
+            entry->name[got > 1 ? got - 1 : 0] = 0;
+            close(fd);
+        }
+        return slot;
+    }
+    return -1;
+}
