@@ -39,7 +39,7 @@ class Scheduler:
         self._serial = 0
         self._slice_override_ns = 0
         self._lags: dict[tuple[str, str], int] = {}  # of a former life, not yet claimed
-        self._lags_ns = 0  # when they were so
+        self._restored_ns = 0
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
             events.LockRequested: self._lock_requested,
             events.LockReleased: self._lock_released,
@@ -511,10 +511,12 @@ class Scheduler:
         self.on = checkpoint.scheduling_on
         for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
             self._limits.setdefault(pod, LimitsBook()).put(source, memory_bytes, core_percent, share)
-        self._lags_ns = min(now_ns, checkpoint.taken_ns)
+        self._restored_ns = now_ns
+        away_ns = max(0, now_ns - checkpoint.taken_ns)
         for pod, gpu_key, lag_ns in checkpoint.lags:
             if gpu_key in self.gpus:
-                self._lags[pod, gpu_key] = lag_ns
+                # What was due while no daemon was there is due still.
+                self._lags[pod, gpu_key] = lag_ns + away_ns * self.limits_of(pod).core_percent // 100
         for record in checkpoint.clients:
             gpu = self.gpus.get(record.gpu)
             if gpu is not None:
@@ -524,11 +526,11 @@ class Scheduler:
             self._advance(gpu, now_ns, [])
 
     def _unclaimed_lag_ns(self, pod: str, gpu_key: str, now_ns: int) -> int:
-        """What was due while no daemon was there, or it had not come back, is due still."""
-        lag_ns = self._lags.get((pod, gpu_key))
-        if lag_ns is None:
-            return 0
-        return lag_ns + (now_ns - self._lags_ns) * self.limits_of(pod).core_percent // 100
+        """A debt is repaid by time until it is claimed; a credit does not grow."""
+        lag_ns = self._lags.get((pod, gpu_key), 0)
+        if lag_ns >= 0:
+            return lag_ns
+        return min(0, lag_ns + (now_ns - self._restored_ns) * self.limits_of(pod).core_percent // 100)
 
     def forget_resuming(self, former: int, gpu_key: str, now_ns: int) -> list[Effect]:
         """A client we waited for is dead: wait for it no longer."""
