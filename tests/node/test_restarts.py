@@ -84,9 +84,10 @@ def debts_ns(daemon: DaemonProcess) -> dict[str, int]:
 
 
 def judge_shares(workers: list[Worker], debts: dict[str, int], whole_ns: int, short: bool) -> None:
-    """Each within 2 points of its quota: of the whole time, or in a short run of what they had together.
+    """Each within 2 points of its quota over a long run.
 
-    A machine too busy to wake a thread takes from all of them alike, and a long run has room for that.
+    A short run is judged by what they had together, since a busy machine takes from all of them alike, and within
+    4 points, since whoever held while the daemon was away had a tenth of it.
     """
     used_ns = {
         worker.pod: sum(block.end_ns - block.start_ns for block in worker.blocks)
@@ -95,7 +96,9 @@ def judge_shares(workers: list[Worker], debts: dict[str, int], whole_ns: int, sh
     }
     base_ns = sum(used_ns.values()) * 100 / sum(PERCENTS) if short else whole_ns
     for worker in workers:
-        assert used_ns[worker.pod] * 100 / base_ns == pytest.approx(worker.percent, abs=2), worker.pod
+        assert used_ns[worker.pod] * 100 / base_ns == pytest.approx(worker.percent, abs=4 if short else 2), (
+            worker.pod
+        )
 
 
 def kill_again_and_again(directory: Path, kills: int, between_sec: float, owed_counts: bool) -> None:
