@@ -86,8 +86,8 @@ def debts_ns(daemon: DaemonProcess) -> dict[str, int]:
 def judge_shares(workers: list[Worker], debts: dict[str, int], whole_ns: int, short: bool) -> None:
     """Each within 2 points of its quota over a long run.
 
-    A short run is judged by what they had together, since a busy machine takes from all of them alike, and within
-    4 points, since whoever held while the daemon was away had a tenth of it.
+    A short run is judged by what they had together, since a busy machine takes from all of them alike, and
+    within 4 points, since whoever held while the daemon was away had a tenth of it.
     """
     used_ns = {
         worker.pod: sum(block.end_ns - block.start_ns for block in worker.blocks)
