@@ -50,11 +50,18 @@ format: $(READY) ## put the code in the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) simgpu compiled ## the figures that are ratios and rates, beside their contenders
+LOCK_CYCLES := build/benchmarks/load build/benchmarks/lock_server
+
+build/benchmarks/%: benchmarks/lock_cycles/%.c benchmarks/lock_cycles/frame.h
+	@mkdir -p $(@D)
+	$(CC) -O2 -std=c11 -Wall -Wextra -Werror -o $@ $<
+
+bench: $(READY) $(LOCK_CYCLES) simgpu compiled ## the figures that are ratios and rates, beside their contenders
 	$(BIN)/python -m benchmarks.wire
 	@echo "the core in plain Python:" && $(BIN)/python -m benchmarks.core_events && $(BIN)/python -m benchmarks.simulator
 	@echo "the core compiled:" && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.core_events && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.simgpu_cost
+	$(BIN)/python -m benchmarks.lock_cycles
 
 verify: $(READY) simgpu compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify

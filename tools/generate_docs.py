@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from nvshare.core.settings import settings_page
+from nvshare.node.config import daemon_settings_page
 from nvshare.wire.document import protocol_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/protocol.md": protocol_page,
-    "docs/settings.md": settings_page,
+    "docs/settings.md": daemon_settings_page,
 }
 
 

@@ -14,6 +14,8 @@ from nvshare import __version__
 
 # name -> one-line help, so that `nvshare --help` imports no command's dependencies.
 COMMANDS: Final[dict[str, str]] = {
+    "ctl": "Look into the daemon and change quotas.",
+    "scheduler": "Run the daemon that shares this machine's GPUs.",
     "sim": "Show, break and reset simulated GPUs.",
     "simulate": "Run the scheduler in virtual time against modelled programs.",
 }

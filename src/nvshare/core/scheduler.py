@@ -37,7 +37,8 @@ class Scheduler:
         self._limits: dict[str, LimitsBook] = {}
         self._deadlines = Deadlines()
         self._slice_override_ns = 0
-        self._lags: dict[tuple[str, str], int] = {}  # debts of a former life not yet claimed
+        self._lags: dict[tuple[str, str], int] = {}  # of a former life, not yet claimed
+        self._restored_ns = 0
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
             events.LockRequested: self._lock_requested,
             events.LockReleased: self._lock_released,
@@ -286,7 +287,8 @@ class Scheduler:
         tenant = Tenant(pod, limits, gpu.clock.virtual_ns, self.settings.compute_window_ns)
         tenant.slip_mark_ns = gpu.slipped_ns
         tenant.idle_since_ns = now_ns
-        lag_ns = self._lags.pop((pod, gpu.key), 0)
+        lag_ns = self._unclaimed_lag_ns(pod, gpu.key, now_ns)
+        self._lags.pop((pod, gpu.key), None)
         tenant.account.virtual_ns -= lag_ns * WHOLE // tenant.account.weight
         gpu.tenants[pod] = tenant
         return tenant
@@ -404,6 +406,22 @@ class Scheduler:
             gpu.set_dirty = True
             self._advance(gpu, now_ns, out)
 
+    def reconfigure(self, settings: Settings, now_ns: int) -> list[Effect]:
+        """Other settings from now on; what they lengthen or shorten is looked at again at once."""
+        out: list[Effect] = []
+        self.settings = settings
+        for gpu in self.gpus.values():
+            gpu.settings = settings
+            gpu.set_dirty = True
+            self._advance(gpu, now_ns, out)
+        return out
+
+    def word_on(self, pod: str, source: str) -> tuple[int | None, int | None, bool | None]:
+        """What one source has said on a pod's limits: memory, percent, share."""
+        book = self._limits.get(pod)
+        words = book.words() if book is not None else {}
+        return words.get(source, (None, None, None))
+
     def limits_of(self, pod: str) -> PodLimits:
         book = self._limits.get(pod)
         return book.effective() if book is not None else PodLimits()
@@ -482,6 +500,11 @@ class Scheduler:
             for tenant in gpu.tenants.values():
                 if tenant.limited:
                     lags.append((tenant.pod, gpu.key, _settled_lag_ns(gpu, tenant, now_ns)))
+        # Who comes back only after the next restart is owed, and owes, what time has left of it.
+        for pod, gpu_key in self._lags:
+            lag_ns = self._unclaimed_lag_ns(pod, gpu_key, now_ns)
+            if lag_ns < 0 or self.gpus[gpu_key].resuming:
+                lags.append((pod, gpu_key, lag_ns))
         return Checkpoint(
             clients=tuple(
                 ClientRecord(client.key, client.tenant.pod, client.gpu.key, _billed_busy_ns(client))
@@ -503,6 +526,7 @@ class Scheduler:
         self.on = checkpoint.scheduling_on
         for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
             self._limits.setdefault(pod, LimitsBook()).put(source, memory_bytes, core_percent, share)
+        self._restored_ns = now_ns
         away_ns = max(0, now_ns - checkpoint.taken_ns)
         for pod, gpu_key, lag_ns in checkpoint.lags:
             if gpu_key in self.gpus:
@@ -515,6 +539,13 @@ class Scheduler:
                 gpu.resume_deadline_ns = now_ns + RESUME_WAIT_NS
         for gpu in self.gpus.values():
             self._advance(gpu, now_ns, [])
+
+    def _unclaimed_lag_ns(self, pod: str, gpu_key: str, now_ns: int) -> int:
+        """A debt is repaid by time until it is claimed; a credit does not grow."""
+        lag_ns = self._lags.get((pod, gpu_key), 0)
+        if lag_ns >= 0:
+            return lag_ns
+        return min(0, lag_ns + (now_ns - self._restored_ns) * self.limits_of(pod).core_percent // 100)
 
     def forget_resuming(self, former: int, gpu_key: str, now_ns: int) -> list[Effect]:
         """A client we waited for is dead: wait for it no longer."""

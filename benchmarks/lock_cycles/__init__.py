@@ -1,0 +1,1 @@
+"""What the daemon costs beside the least a lock server can do."""

@@ -1,0 +1,7 @@
+"""Python client of the daemon, for programs without the library in them: ``with client.gpu(): ...``."""
+
+from nvshare.client.aio import AsyncClient
+from nvshare.client.errors import ClientRefused
+from nvshare.client.sync import Client
+
+__all__ = ["AsyncClient", "Client", "ClientRefused"]

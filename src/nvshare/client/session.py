@@ -1,0 +1,382 @@
+"""A client's side of the protocol, without sockets, threads or clocks.
+
+1. The caller tells what happens and when; the session says what to send (``output``), whether a block may
+   run, and when it wants to be called again (``deadline_ns``).
+2. A grant lasts over several blocks, until the daemon ends the turn. Between blocks the daemon is told after
+   2 ms that nothing runs, so that it bills nothing and may give the GPU to somebody else.
+3. When the daemon is gone or silent for 10 s, whoever waits runs ungated, within the last limits it was told.
+4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from typing import Final
+
+from nvshare.wire.codec import Decoder, encode
+from nvshare.wire.dialects import V3
+from nvshare.wire.faults import RemoteProtocolError
+from nvshare.wire.messages import Message, MessageType
+
+GAP_NS: Final = 2_000_000
+KEEP_ALIVE_NS: Final = 3_000_000_000
+SILENCE_NS: Final = 10_000_000_000
+_T = MessageType
+
+
+class Phase(enum.StrEnum):
+    AWAY = "away"
+    REGISTERING = "registering"
+    RESUMING = "resuming"
+    READY = "ready"
+    REFUSED = "refused"
+
+
+class Asking:
+    """One request for memory, until it is answered."""
+
+    __slots__ = ("answer", "asked_bytes", "seq")
+
+    def __init__(self, asked_bytes: int) -> None:
+        self.asked_bytes = asked_bytes
+        self.seq = 0
+        self.answer: bool | None = None
+
+
+class Session:
+    def __init__(self, gpu: str, pod: str, namespace: str, pid: int, now_ns: int) -> None:
+        self.phase = Phase.AWAY
+        self.gpu, self.pod, self.namespace, self.pid = gpu, pod, namespace, pid
+        self.output = bytearray()
+        self.refusal = ""
+        self.client_id = 0
+        self.epoch = 0
+        self.scheduling_on = True
+        self.core_percent = 100
+        self.memory_limit_bytes = 0
+        self.others_wait = False
+        self.ungated = False
+        self.grants = 0
+        self.resumes = 0
+        self.registrations = 0
+        # the lock
+        self.holds = False
+        self.dropping = False
+        self._wants = False
+        self._waiting = 0  # blocks that stand at the gate
+        self._inside = 0  # blocks that run
+        self._request_seq = 0
+        self._held_since_ns = 0
+        self._working_since_ns = 0
+        self._idle_since_ns = now_ns
+        self._told_idle = False
+        self._busy_ns = 0
+        self._longest_ns = 0
+        # memory
+        self.used_bytes = 0
+        self._lease: tuple[int, int | None] | None = None  # generation, bytes (None: any)
+        self._asking: deque[Asking] = deque()
+        self._reserve_seq = 0
+        self._answered_seq = 0
+        # the connection
+        self._decoder = Decoder(V3)
+        self._silent_since_ns = now_ns
+        self._resumes_holding = False
+        self._alive_ns = now_ns
+        self._alive_seq = 0
+
+    # ---- the connection ----------------------------------------------------------------------
+
+    def connected(self, now_ns: int) -> None:
+        self._decoder = Decoder(V3)
+        self.output.clear()
+        self._alive_ns = now_ns
+        if self.client_id and self.epoch:
+            self.phase = Phase.RESUMING
+            self._resumes_holding = self.holds
+            self._send_resume(now_ns)
+        else:
+            self._send_register()
+
+    def disconnected(self, now_ns: int) -> None:
+        self.output.clear()
+        if self.phase is Phase.READY:
+            self._silent_since_ns = now_ns
+        if self.phase is not Phase.REFUSED:
+            self.phase = Phase.AWAY
+
+    def _send_register(self) -> None:
+        self.phase = Phase.REGISTERING
+        self._say(
+            _T.REGISTER, pod_name=self.pod, pod_namespace=self.namespace, gpu_uuid=self.gpu, host_pid=self.pid
+        )
+
+    def _send_resume(self, now_ns: int) -> None:
+        held_ns = max(1, now_ns - self._held_since_ns) if self.holds else 0
+        request_seq = self._request_seq if self._wants else 0
+        asking = self._asking[0] if self._asking and self._asking[0].seq else None
+        reserve = (asking.seq, asking.asked_bytes) if asking else (0, 0)
+        figures = (self.epoch, held_ns, self.busy_ns(now_ns), self.used_bytes, request_seq, *reserve)
+        self.output += encode(Message(_T.RESUME, id=self.client_id, arguments=figures), V3)
+
+    def received(self, data: bytes, now_ns: int) -> None:
+        """Raises RemoteProtocolError if what comes is no daemon's; the connection is then of no use."""
+        messages: list[Message] | tuple[Message, ...]
+        fault: RemoteProtocolError | None = None
+        try:
+            messages = self._decoder.feed(data)
+        except RemoteProtocolError as error:
+            messages, fault = error.messages_before, error
+        if messages:
+            self._silent_since_ns = now_ns
+            self.ungated = False
+        for message in messages:
+            self._take(message, now_ns)
+        if fault is not None:
+            raise fault
+
+    def _take(self, message: Message, now_ns: int) -> None:
+        kind = message.type
+        if kind is _T.LOCK_OK:
+            self._granted(now_ns)
+        elif kind is _T.DROP_LOCK:
+            self._dropped(now_ns)
+        elif kind is _T.HINTS:
+            self.others_wait = bool(message.arguments[0])
+        elif kind in (_T.SCHED_ON, _T.SCHED_OFF):
+            self._scheduling(kind is _T.SCHED_ON, message)
+        elif kind is _T.KEEP_ALIVE:
+            self.epoch = message.arguments[1]
+        elif kind is _T.RESUMED:
+            self.client_id, (self.epoch,) = message.id, message.arguments
+            self.resumes += 1
+            self._resumed(now_ns)
+        elif kind is _T.REFUSED:
+            self._refused(message.data)
+        elif kind is _T.UPDATE_CORE_LIMIT:
+            self.core_percent = message.core_limit_percent
+        else:
+            self._take_memory(message)
+
+    def _resumed(self, now_ns: int) -> None:
+        self._ready()
+        if self._resumes_holding and not self.holds:  # it ended while RESUME was on its way
+            self.holds = True
+            self._end_turn(now_ns)
+        elif self._wants:  # perhaps since RESUME was sent; asking twice is asking once
+            self._say(_T.REQ_LOCK)
+
+    def _ready(self) -> None:
+        self.phase = Phase.READY
+        self._request_if_waiting()
+        self._ask_next()
+
+    def _scheduling(self, on: bool, message: Message) -> None:
+        self.scheduling_on = on
+        if self.phase is Phase.REGISTERING and message.data:
+            self.client_id = int(message.data, 16)
+            self.core_percent = message.core_limit_percent or 100
+            self.registrations += 1
+            self._wants = False
+            self._ready()
+            if self.used_bytes:
+                self._say_numbers(_T.MEM_USED, self.used_bytes, 0)
+        if not on:
+            self.holds = self.dropping = self._wants = False
+        elif self.phase is Phase.READY:
+            self._request_if_waiting()
+
+    def _refused(self, reason: str) -> None:
+        if self.phase is not Phase.RESUMING:
+            self.phase, self.refusal = Phase.REFUSED, reason
+            for asking in self._asking:
+                asking.answer = False
+            self._asking.clear()
+            return
+        self.client_id = self.epoch = 0
+        self.holds = self.dropping = self._wants = False
+        self._busy_ns = 0
+        self._lease = None
+        if self._asking:
+            self._asking[0].seq = 0
+        self._send_register()
+
+    # ---- the lock ----------------------------------------------------------------------------
+
+    def wait(self, now_ns: int) -> None:
+        """A block comes to the gate. ``enter`` tells whether it may pass, ``give_up`` takes it back."""
+        if not self._waiting and self.phase is Phase.READY:
+            self._silent_since_ns = now_ns  # a daemon that was not asked is not silent
+            self._alive_ns = now_ns
+        self._waiting += 1
+        self._request_if_waiting()
+
+    def give_up(self) -> None:
+        self._waiting -= 1
+
+    def may_enter(self) -> bool:
+        if self.ungated or not self.scheduling_on:
+            return True
+        return self.holds and not self.dropping
+
+    def enter(self, now_ns: int) -> bool:
+        """Pass the gate if it is open."""
+        if not self.may_enter():
+            self._request_if_waiting()
+            return False
+        self._waiting -= 1
+        self._inside += 1
+        if self._inside == 1:
+            self._working_since_ns = now_ns
+            if self._told_idle and self.holds and self.phase is Phase.READY:
+                self._say_numbers(_T.BUSY, self._busy_ns, 0)
+            self._told_idle = False
+        return True
+
+    def leave(self, now_ns: int) -> None:
+        self._inside -= 1
+        if self._inside:
+            return
+        worked_ns = now_ns - self._working_since_ns
+        self._busy_ns += worked_ns
+        self._longest_ns = max(self._longest_ns, worked_ns)
+        self._idle_since_ns = now_ns
+        if self.dropping:
+            self._end_turn(now_ns)
+
+    def busy_ns(self, now_ns: int) -> int:
+        return self._busy_ns + (now_ns - self._working_since_ns if self._inside else 0)
+
+    def _request_if_waiting(self) -> None:
+        # While draining the end of the turn asks for the next one.
+        if not self._waiting or self._wants or self.holds or not self.scheduling_on:
+            return
+        self._wants = True
+        self._request_seq += 1
+        if self.phase is Phase.READY:
+            self._say(_T.REQ_LOCK)
+
+    def _granted(self, now_ns: int) -> None:
+        if not self.holds:
+            self.holds = True
+            self._held_since_ns = now_ns
+            self.grants += 1
+        self.dropping = self._wants = False
+        self._told_idle = False
+        self._idle_since_ns = now_ns
+
+    def _dropped(self, now_ns: int) -> None:
+        if self.holds:
+            self.dropping = True
+            if not self._inside:
+                self._end_turn(now_ns)
+
+    def _end_turn(self, now_ns: int) -> None:
+        self.holds = self.dropping = False
+        self._wants = self._waiting > 0
+        if self._wants:
+            self._request_seq += 1
+        if self.phase is Phase.READY:
+            figures = (self._busy_ns, now_ns - self._idle_since_ns, self._longest_ns, int(self._wants))
+            self._say_numbers(_T.TURN_ENDED, *figures)
+        self._longest_ns = 0
+
+    # ---- memory ------------------------------------------------------------------------------
+
+    def ask(self, asked_bytes: int) -> Asking:
+        """May this much more be allocated? The answer is there at once, or comes later."""
+        asking = Asking(asked_bytes)
+        if self.phase is Phase.READY and self._lease is None:
+            self._asking.append(asking)
+            self._ask_next()
+        else:
+            asking.answer = self._decide(asked_bytes)
+            self._tell_used()
+        return asking
+
+    def free(self, freed_bytes: int) -> None:
+        self.used_bytes = max(0, self.used_bytes - freed_bytes)
+        self._tell_used()
+
+    def _decide(self, asked_bytes: int) -> bool:
+        """By ourselves: under a lease, or by the last limit while the daemon is away."""
+        most_bytes = self._lease[1] if self._lease else (self.memory_limit_bytes or None)
+        if most_bytes is not None and self.used_bytes + asked_bytes > most_bytes:
+            return False
+        self.used_bytes += asked_bytes
+        return True
+
+    def _ask_next(self) -> None:
+        if self._asking and not self._asking[0].seq and self.phase is Phase.READY:
+            self._reserve_seq += 1
+            self._asking[0].seq = self._reserve_seq
+            self._say_numbers(_T.MEM_RESERVE, self._reserve_seq, self._asking[0].asked_bytes)
+
+    def _tell_used(self) -> None:
+        if self.phase is Phase.READY:
+            self._say_numbers(_T.MEM_USED, self.used_bytes, self._answered_seq)
+
+    def _take_memory(self, message: Message) -> None:
+        kind = message.type
+        if kind is _T.LEASE:
+            generation, lease_bytes, unlimited = message.arguments
+            self._lease = (generation, None if unlimited else lease_bytes)
+            self.memory_limit_bytes = 0 if unlimited else lease_bytes
+        elif kind is _T.LEASE_RECALL:
+            self._lease = None
+            self._say_numbers(_T.LEASE_RETURNED, message.arguments[0], self.used_bytes)
+        elif kind is _T.UPDATE_LIMIT:
+            self.memory_limit_bytes = message.memory_limit_bytes
+        elif kind in (_T.MEM_RESERVED, _T.MEM_REFUSED):
+            self._answered(message.arguments[0], kind is _T.MEM_RESERVED)
+
+    def _answered(self, seq: int, granted: bool) -> None:
+        if not self._asking or self._asking[0].seq != seq:
+            return
+        asking = self._asking.popleft()
+        self._answered_seq = seq
+        if granted:
+            self.used_bytes += asking.asked_bytes
+        elif self._lease is not None:  # leased while it was asked: the lease itself had left no room
+            granted = self._decide(asking.asked_bytes)
+        asking.answer = granted
+        self._tell_used()
+        self._ask_next()
+
+    # ---- time --------------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> None:
+        """Do what is due."""
+        if self._gap_ns() <= now_ns:
+            self._told_idle = True
+            self._say_numbers(_T.BUSY, self._busy_ns, now_ns - self._idle_since_ns)
+        if self._waiting and not self.ungated and now_ns - self._silent_since_ns >= SILENCE_NS:
+            self.ungated = True
+        if self._waiting and self.phase is Phase.READY and now_ns - self._alive_ns >= KEEP_ALIVE_NS:
+            self._alive_ns = now_ns
+            self._alive_seq += 1
+            self._say_numbers(_T.KEEP_ALIVE, self._alive_seq, 0)
+
+    def deadline_ns(self) -> int | None:
+        """When ``tick`` has something to do."""
+        deadlines = []
+        if self._gap_ns() < 1 << 62:
+            deadlines.append(self._gap_ns())
+        if self._waiting and not self.ungated:
+            deadlines.append(self._silent_since_ns + SILENCE_NS)
+        if self._waiting and self.phase is Phase.READY:
+            deadlines.append(self._alive_ns + KEEP_ALIVE_NS)
+        return min(deadlines, default=None)
+
+    def _gap_ns(self) -> int:
+        idle = self.holds and not self.dropping and not self._inside and not self._told_idle
+        return self._idle_since_ns + GAP_NS if idle and self.phase is Phase.READY else 1 << 62
+
+    # ---- sending -----------------------------------------------------------------------------
+
+    def _say(self, kind: MessageType, **fields: str | int) -> None:
+        self.output += encode(Message(kind, **fields), V3)  # type: ignore[arg-type]
+
+    def _say_numbers(self, kind: MessageType, *arguments: int) -> None:
+        self.output += encode(Message(kind, arguments=arguments), V3)

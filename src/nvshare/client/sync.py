@@ -1,0 +1,244 @@
+"""The client for programs with threads.
+
+One thread of ours reads and keeps time; the program's threads write what they can themselves, so that a
+request does not wait for a thread to wake up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from nvshare.client.errors import ClientRefused
+from nvshare.client.place import reconnect_delay_sec, socket_path
+from nvshare.client.session import Asking, Phase, Session
+from nvshare.wire.faults import RemoteProtocolError
+
+LOGGER: Final = logging.getLogger("nvshare.client")
+_READ_BYTES: Final = 65_536
+
+
+class Client:
+    """One process's use of one GPU. Any thread may use it."""
+
+    def __init__(
+        self, gpu: str = "", *, sock_dir: str | None = None, pod: str = "", namespace: str = ""
+    ) -> None:
+        self._path = socket_path(sock_dir)
+        self._session = Session(gpu, pod, namespace, os.getpid(), time.monotonic_ns())
+        self._change = threading.Condition()
+        self._socket: socket.socket | None = None
+        self._closed = False
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="nvshare-client", daemon=True)
+        self._thread.start()
+
+    # ---- for programs ------------------------------------------------------------------------
+
+    @contextmanager
+    def gpu(self) -> Iterator[None]:
+        """Use the GPU inside the block; what was launched in it must be complete at its end."""
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def acquire(self) -> None:
+        with self._change:
+            self._raise_if_refused()
+            session = self._session
+            session.wait(time.monotonic_ns())
+            self._flush()
+            try:
+                while not session.enter(time.monotonic_ns()):
+                    self._raise_if_refused()
+                    self._flush()
+                    self._wait()
+            except BaseException:
+                session.give_up()
+                raise
+            self._flush()
+
+    def release(self) -> None:
+        with self._change:
+            self._session.leave(time.monotonic_ns())
+            self._flush()
+            self._wake()  # the thread has a gap to watch now
+
+    def reserve(self, amount_bytes: int) -> bool:
+        """Count memory before it is allocated; False if the pod may not have so much."""
+        with self._change:
+            self._raise_if_refused()
+            asking: Asking = self._session.ask(amount_bytes)
+            self._flush()
+            while asking.answer is None and not self._closed:
+                self._change.wait()
+            return bool(asking.answer)
+
+    def free(self, amount_bytes: int) -> None:
+        with self._change:
+            self._session.free(amount_bytes)
+            self._flush()
+
+    def wait_ready(self, timeout_sec: float) -> bool:
+        """Until the daemon has answered; False if it has not in time."""
+        with self._change:
+            done = (Phase.READY, Phase.REFUSED)
+            self._change.wait_for(lambda: self._session.phase in done, timeout_sec)
+            self._raise_if_refused()
+            return self._session.phase is Phase.READY
+
+    @property
+    def session(self) -> Session:
+        """For looking: limits, hints, whether it runs ungated."""
+        return self._session
+
+    def close(self) -> None:
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+            self._wake()
+        self._thread.join()
+        with self._change:  # a block that is still inside finds nothing to wake
+            for descriptor in (self._wake_read, self._wake_write):
+                os.close(descriptor)
+            self._wake_read = self._wake_write = -1
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _raise_if_refused(self) -> None:
+        if self._session.phase is Phase.REFUSED:
+            raise ClientRefused(self._session.refusal)
+        if self._closed:
+            raise ClientRefused("closed")
+
+    def _wait(self) -> None:
+        self._wake()
+        self._change.wait()
+
+    def _wake(self) -> None:
+        if self._wake_write < 0:
+            return
+        with contextlib.suppress(BlockingIOError):  # it has not heard the last one yet
+            os.write(self._wake_write, b"x")
+
+    def _flush(self) -> None:
+        output = self._session.output
+        if self._socket is None or not output:
+            return
+        try:
+            sent = self._socket.send(output)
+            del output[:sent]
+        except BlockingIOError:
+            self._wake()
+        except OSError:
+            self._wake()  # the reading thread finds out why
+
+    def _run(self) -> None:
+        while not self._closed:
+            connection = self._connect()
+            if connection is not None:
+                self._serve(connection)
+            if self._session.phase is Phase.REFUSED:
+                return
+            self._pause(reconnect_delay_sec())
+
+    def _connect(self) -> socket.socket | None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(self._path)
+        except OSError:
+            connection.close()
+            return None
+        connection.setblocking(False)
+        with self._change:
+            self._socket = connection
+            self._session.connected(time.monotonic_ns())
+            self._flush()
+        return connection
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            while not self._closed and self._read(connection, self._poll(connection)):
+                pass
+        finally:
+            with self._change:
+                self._socket = None
+                self._session.disconnected(time.monotonic_ns())
+                self._change.notify_all()
+            connection.close()
+
+    def _read(self, connection: socket.socket, events: int) -> bool:
+        """False when the connection is over."""
+        data: bytes | None = None
+        if events & ~select.POLLOUT:
+            try:
+                data = connection.recv(_READ_BYTES)
+            except BlockingIOError:
+                data = None
+            except OSError:
+                data = b""
+        now_ns = time.monotonic_ns()
+        with self._change:
+            if data:
+                try:
+                    self._session.received(data, now_ns)
+                except RemoteProtocolError as error:
+                    LOGGER.warning("what answers at %s is no daemon: %s", self._path, error)
+                    data = b""
+            self._tick(now_ns)
+            self._flush()
+            if data is not None:
+                self._change.notify_all()
+        return data != b""
+
+    def _tick(self, now_ns: int) -> None:
+        was_ungated = self._session.ungated
+        self._session.tick(now_ns)
+        if self._session.ungated and not was_ungated:
+            LOGGER.warning("no word from the daemon at %s for 10 s: running ungated", self._path)
+            self._change.notify_all()
+
+    def _timeout_ms(self, most_ms: int | None) -> int | None:
+        deadline_ns = self._session.deadline_ns()
+        if deadline_ns is None:
+            return most_ms
+        left_ms = max(0, -((time.monotonic_ns() - deadline_ns) // 1_000_000))
+        return left_ms if most_ms is None else min(left_ms, most_ms)
+
+    def _poll(self, connection: socket.socket | None, most_ms: int | None = None) -> int:
+        """Wait for the socket, a wake-up or the session's deadline; what the socket has."""
+        poller = select.poll()
+        poller.register(self._wake_read, select.POLLIN)
+        with self._change:
+            if connection is not None:
+                writes = select.POLLOUT if self._session.output else 0
+                poller.register(connection, select.POLLIN | writes)
+            timeout_ms = self._timeout_ms(most_ms)
+        found = dict(poller.poll(timeout_ms))
+        if self._wake_read in found:
+            os.read(self._wake_read, 4096)
+        return found.get(connection.fileno(), 0) if connection is not None else 0
+
+    def _pause(self, seconds: float) -> None:
+        """Until the next attempt, minding the session's deadlines and the program's wish to end."""
+        end_ns = time.monotonic_ns() + int(seconds * 1e9)
+        while not self._closed and (left_ns := end_ns - time.monotonic_ns()) > 0:
+            self._poll(None, left_ns // 1_000_000 + 1)
+            with self._change:
+                self._tick(time.monotonic_ns())

@@ -1,0 +1,1 @@
+"""What GPUs there are and what they report."""

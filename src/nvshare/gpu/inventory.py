@@ -1,0 +1,102 @@
+"""Which GPUs a node has, and which one a client means.
+
+1. The key of a GPU is its UUID as the driver writes it: ``GPU-`` or ``MIG-`` and 36 characters.
+2. Known GPUs (from NVML or from a list) may also be named by index, by a unique beginning of the UUID, by a
+   list or by ``all``. Nothing else is accepted.
+3. Without NVML and without a list any well-formed ``GPU-`` key is believed, up to a bound: a daemon that
+   could be made to keep books for every made-up name would end with the node's memory.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from nvshare.core.units import UnitError, parse_bytes
+
+BELIEVED_MAX: Final = 64
+PREFIX_MIN: Final = 8
+_UUID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_GPU_KEY: Final = re.compile(rf"GPU-{_UUID}")
+_ANY_KEY: Final = re.compile(rf"(?:GPU|MIG)-{_UUID}")
+_INDEX: Final = re.compile(r"[0-9]{1,3}")
+_FIRST: Final = frozenset({"", "default"})
+ACCEPTED_LIST: Final = "UUID=SIZE,... with UUID as GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx and SIZE as 16Gi"
+
+
+class Device(NamedTuple):
+    key: str
+    total_bytes: int
+    number: int
+
+
+class GpuError(Exception):
+    """No GPU is meant; ``reason`` is one word for the answer and a counter."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def parse_device_list(text: str) -> tuple[Device, ...]:
+    """``GPU-...=16Gi,GPU-...=8Gi``. Raises UnitError naming what is wrong."""
+    devices: dict[str, Device] = {}
+    for entry in text.split(","):
+        key, equals, size = entry.strip().partition("=")
+        if not equals or not _ANY_KEY.fullmatch(key) or key in devices:
+            raise UnitError(entry.strip(), ACCEPTED_LIST + ", each once")
+        total_bytes = parse_bytes(size)
+        if total_bytes == 0:
+            raise UnitError(size, "more than no memory")
+        devices[key] = Device(key, total_bytes, len(devices))
+    return tuple(devices.values())
+
+
+class Inventory:
+    """The GPUs of a node; ``believes`` when clients may name ones that nobody has seen."""
+
+    def __init__(self, devices: tuple[Device, ...], believes: bool) -> None:
+        self._devices = {device.key: device for device in devices}
+        self._believes = believes
+
+    def devices(self) -> tuple[Device, ...]:
+        return tuple(self._devices.values())
+
+    def resolve(self, text: str) -> list[Device]:
+        """What a client means by ``text``: one GPU or several, each once, in the order named."""
+        if text == "all" and self._devices:
+            return list(self._devices.values())
+        found: dict[str, Device] = {}
+        for name in text.split(","):
+            device = self._one(name.strip())
+            found[device.key] = device
+        return list(found.values())
+
+    def _one(self, name: str) -> Device:
+        device = self._devices.get(name)
+        if device is not None:
+            return device
+        if name in _FIRST or _INDEX.fullmatch(name):
+            return self._by_index(int(name or 0) if name != "default" else 0)
+        matches = [key for key in self._devices if len(name) >= PREFIX_MIN and key.startswith(name)]
+        if len(matches) == 1:
+            return self._devices[matches[0]]
+        if matches:
+            raise GpuError("ambiguous_gpu")
+        return self._believe(name)
+
+    def _by_index(self, index: int) -> Device:
+        if index >= len(self._devices):
+            raise GpuError("unknown_gpu")
+        return list(self._devices.values())[index]
+
+    def _believe(self, name: str) -> Device:
+        if not self._believes:
+            raise GpuError("unknown_gpu")
+        if not _GPU_KEY.fullmatch(name):
+            raise GpuError("bad_gpu")
+        if len(self._devices) >= BELIEVED_MAX:
+            raise GpuError("too_many_gpus")
+        device = Device(name, 0, len(self._devices))
+        self._devices[name] = device
+        return device

@@ -1,0 +1,50 @@
+"""The GPUs that NVIDIA's own library reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+
+from nvshare.gpu.inventory import Device
+
+
+class NvmlError(Exception):
+    """NVML is not there or does not answer."""
+
+
+def read_devices() -> tuple[Device, ...]:
+    """Every GPU, and every MIG instance instead of its parent where the parent is split."""
+    try:
+        pynvml.nvmlInit()
+        try:
+            return tuple(_devices())
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        raise NvmlError(f"NVML: {error}") from error
+
+
+def _devices() -> list[Device]:
+    found: list[Device] = []
+    for number in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+        for part in _mig_parts(handle) or [handle]:
+            memory = pynvml.nvmlDeviceGetMemoryInfo(part)
+            found.append(Device(pynvml.nvmlDeviceGetUUID(part), int(memory.total), len(found)))
+    return found
+
+
+def _mig_parts(handle: Any) -> list[Any]:
+    try:
+        if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+            return []
+    except pynvml.NVMLError:
+        return []  # a GPU or driver that does not know MIG
+    parts = []
+    for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            parts.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
+        except pynvml.NVMLError:
+            continue  # an empty place
+    return parts

@@ -1,0 +1,1 @@
+"""The daemon: sockets, timers, control, checkpoint. It performs what the core decides."""

@@ -1,0 +1,21 @@
+"""Every bound of the daemon in one place. Tests make them smaller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    clients: int = 4096
+    clients_per_pod: int = 64
+    clients_per_uid: int = 512  # of processes in no pod
+    unregistered: int = 256
+    handshake_ns: int = 5_000_000_000
+    crowded_handshake_ns: int = 500_000_000  # while all places for unregistered connections are taken
+    output_bytes: int = 65_536  # beyond what the kernel buffers: about a hundred messages
+    backlog: int = 4096
+    accepts_per_callback: int = 4
+    exhausted_pause_ns: int = 100_000_000
+    control_connections: int = 64
+    checkpoint_every_ns: int = 1_000_000_000

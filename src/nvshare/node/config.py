@@ -1,0 +1,266 @@
+"""What the daemon is told, and by whom.
+
+1. A flag beats the environment, the environment the file, the file the default; an empty value is no value.
+2. The file is YAML: the variables' names in lower case, without their prefix. An unknown name is an error.
+3. Every value passes the check of its row, wherever it came from, and the error names variable and value.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import yaml
+
+from nvshare.core.settings import (
+    SETTINGS,
+    Choice,
+    SettingError,
+    SettingRow,
+    Settings,
+    Whole,
+    read_settings,
+    settings_page,
+)
+from nvshare.core.units import UnitError
+from nvshare.gpu.inventory import ACCEPTED_LIST, parse_device_list
+
+PREFIX: Final = "NVSHARE_"
+_FILE_BYTES_MAX: Final = 1 << 20
+_ADDRESS: Final = re.compile(r"(?:(?P<host>[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")
+
+
+class ConfigError(Exception):
+    """The configuration file cannot be used."""
+
+
+class AbsolutePath(NamedTuple):
+    """A directory."""
+
+    def describe(self) -> str:
+        return "an absolute path of at most 90 bytes, so that a socket's name fits behind it"
+
+    def read(self, text: str) -> str | None:
+        fits = text.startswith("/") and len(os.fsencode(text)) <= 90 and "\0" not in text
+        return os.path.normpath(text) if fits else None
+
+
+class Gpus(NamedTuple):
+    """Where to learn of GPUs."""
+
+    def describe(self) -> str:
+        return f"auto, nvml, or {ACCEPTED_LIST}"
+
+    def read(self, text: str) -> str | None:
+        if text in ("auto", "nvml"):
+            return text
+        try:
+            parse_device_list(text)
+        except UnitError:
+            return None
+        return text
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    def describe(self) -> str:
+        return "host:port or port, with a port from 1 to 65535"
+
+    def read(self, text: str) -> str | None:
+        match = _ADDRESS.fullmatch(text)
+        return text if match and 1 <= int(match["port"]) <= 65_535 else None
+
+
+class DaemonRow(NamedTuple):
+    """One variable that only the daemon reads. ``live``: SIGHUP can change it."""
+
+    variable: str
+    default: str
+    accepts: Choice | Whole | AbsolutePath | Gpus | Address
+    meaning: str
+    live: bool = False
+
+
+_SWITCH: Final = Choice(("0", "1", "false", "true"))
+_LATER: Final = "read and checked; used by the metrics endpoint when there is one"
+
+
+def default_directories() -> tuple[str, str]:
+    """Where the sockets are when nobody says: for the whole machine as root, else for one user."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.geteuid() != 0 and runtime.startswith("/"):
+        return f"{runtime}/nvshare", f"{runtime}/nvshare-private"
+    return "/var/run/nvshare", "/run/nvshare-private"
+
+
+DAEMON_SETTINGS: Final = (
+    DaemonRow(
+        "NVSHARE_SOCK_DIR",
+        "/var/run/nvshare",
+        AbsolutePath(),
+        "directory of scheduler.sock, which tenants reach; $XDG_RUNTIME_DIR/nvshare when not root",
+    ),
+    DaemonRow(
+        "NVSHARE_PRIVATE_DIR",
+        "/run/nvshare-private",
+        AbsolutePath(),
+        "directory of control.sock, checkpoint and token, for the daemon's user alone;"
+        " $XDG_RUNTIME_DIR/nvshare-private when not root",
+    ),
+    DaemonRow(
+        "NVSHARE_GPUS",
+        "auto",
+        Gpus(),
+        "GPUs of the node: nvml asks the driver, a list states them, auto is nvml if it answers and else"
+        " believes well-formed GPU- keys",
+    ),
+    DaemonRow(
+        "NVSHARE_LOG",
+        "info",
+        Choice(("error", "warning", "info", "debug", "off")),
+        "least level that is logged",
+        live=True,
+    ),
+    DaemonRow("NVSHARE_LOG_FORMAT", "text", Choice(("text", "json")), "form of a log line", live=True),
+    DaemonRow("NVSHARE_DEBUG", "0", _SWITCH, "1 is the same as NVSHARE_LOG=debug; 0 is off", live=True),
+    DaemonRow("NVSHARE_METRICS_ENABLE", "0", _SWITCH, _LATER),
+    DaemonRow("NVSHARE_METRICS_ADDR", "0.0.0.0:9402", Address(), _LATER),
+    DaemonRow("NVSHARE_METRICS_NVML_INTERVAL_MS", "1000", Whole(100, 30_000, "ms"), _LATER),
+    DaemonRow("NVSHARE_METRICS_DEBUG_LABELS", "0", _SWITCH, "no effect: labels are always escaped"),
+    DaemonRow(
+        "NVSHARE_METRICS_STALE_TTL_SEC",
+        "300",
+        Whole(1, 86_400, "s"),
+        "no effect: series end with the scrape after their tenant",
+    ),
+)
+
+
+class Value(NamedTuple):
+    """One setting: as it was written, and who wrote it."""
+
+    text: str
+    source: str  # flag, environment, file, default
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All settings of a daemon."""
+
+    values: Mapping[str, Value]
+    core: Settings
+    warnings: tuple[str, ...]
+
+    def text(self, variable: str) -> str:
+        return self.values[variable].text
+
+    @property
+    def sock_dir(self) -> Path:
+        return Path(self.text("NVSHARE_SOCK_DIR"))
+
+    @property
+    def private_dir(self) -> Path:
+        return Path(self.text("NVSHARE_PRIVATE_DIR"))
+
+    @property
+    def log_level(self) -> str:
+        return "debug" if self.text("NVSHARE_DEBUG") in ("1", "true") else self.text("NVSHARE_LOG")
+
+
+def _rows() -> dict[str, SettingRow | DaemonRow]:
+    return {row.variable: row for row in (*DAEMON_SETTINGS, *SETTINGS)}
+
+
+def read_file(path: Path) -> dict[str, str]:
+    """The file's settings as text, by variable."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_FILE_BYTES_MAX + 1)
+        if len(raw) > _FILE_BYTES_MAX:
+            raise ConfigError(f"{path} is larger than {_FILE_BYTES_MAX} bytes")
+        content = yaml.safe_load(raw)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is no mapping of names to values")
+    rows = _rows()
+    values: dict[str, str] = {}
+    for name, value in content.items():
+        variable = f"{PREFIX}{name}".upper()
+        if variable not in rows or name != str(name).lower():
+            known = ", ".join(sorted(row.removeprefix(PREFIX).lower() for row in rows))
+            raise ConfigError(f"{path}: {name!r} is no setting; accepted: {known}")
+        if isinstance(value, bool):
+            value = "1" if value else "0"
+        if not isinstance(value, str | int):
+            raise ConfigError(f"{path}: {name} is {value!r}; accepted: a text or a whole number")
+        values[variable] = str(value)
+    return values
+
+
+def load(flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None) -> Config:
+    """Every setting with its source. Raises SettingError or ConfigError."""
+    layers = (
+        ("flag", flags),
+        ("environment", environment),
+        ("file", read_file(file) if file else {}),
+    )
+    sock_dir, private_dir = default_directories()
+    own_defaults = {"NVSHARE_SOCK_DIR": sock_dir, "NVSHARE_PRIVATE_DIR": private_dir}
+    values: dict[str, Value] = {}
+    for variable, row in _rows().items():
+        value = Value(own_defaults.get(variable, row.default), "default")
+        for source, layer in reversed(layers):
+            text = layer.get(variable, "")
+            if not text:
+                continue
+            if row.accepts.read(text) is None:
+                raise SettingError(variable, text, row.accepts.describe())
+            value = Value(text, source)
+        values[variable] = value
+    said = {variable: value.text for variable, value in values.items() if value.source != "default"}
+    core, warnings = read_settings(said)
+    return Config(values, core, tuple(warnings))
+
+
+def needs_restart(old: Config, new: Config) -> list[str]:
+    """The variables whose new value a running daemon cannot take."""
+    fixed = [row.variable for row in DAEMON_SETTINGS if not row.live]
+    return [variable for variable in fixed if old.text(variable) != new.text(variable)]
+
+
+def print_config(config: Config) -> str:
+    """For ``--print-config``: variable, value, source."""
+    width = max(len(variable) for variable in config.values)
+    return "\n".join(
+        f"{variable:<{width}}  {value.text}  ({value.source})" for variable, value in config.values.items()
+    )
+
+
+def daemon_settings_page() -> str:
+    """docs/settings.md: the core's table and the daemon's."""
+    lines = [
+        "",
+        "## Of the daemon alone",
+        "",
+        "From the table in `src/nvshare/node/config.py`. A flag beats the environment, the environment the",
+        "configuration file (YAML, the names in lower case without `NVSHARE_`), the file the default.",
+        "`nvshare scheduler --print-config` shows each value and where it came from. SIGHUP reads file and",
+        "environment again; what is marked with a restart keeps its value until then.",
+        "",
+        "| variable | default | unit | accepted | SIGHUP | meaning |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in DAEMON_SETTINGS:
+        unit = row.accepts.unit if isinstance(row.accepts, Whole) else "–"
+        when = "at once" if row.live else "restart"
+        cells = [f"`{row.variable}`", f"`{row.default}`", unit, row.accepts.describe(), when, row.meaning]
+        lines.append("| " + " | ".join(cells) + " |")
+    return settings_page() + "\n".join(lines) + "\n"

@@ -1,0 +1,211 @@
+"""One client's connection: bytes to events, effects to bytes.
+
+1. What a peer may send is decided by the life cycle's table; here it is only carried out.
+2. A peer that does not read is ended when more waits for it than the bound, and nobody else notices.
+3. Ending is always left to the loop's next round: ``tell`` never calls back into the core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from nvshare.core import events
+from nvshare.core.effects import Effect, TellScheduling
+from nvshare.node.telling import TELLERS
+from nvshare.pods.identity import Peer
+from nvshare.wire.codec import Decoder, encode, format_client_id
+from nvshare.wire.dialects import V3, Dialect
+from nvshare.wire.faults import RemoteProtocolError
+from nvshare.wire.lifecycle import REFUSALS, Refusal, State, receive, send
+from nvshare.wire.messages import Message, MessageType
+
+if TYPE_CHECKING:
+    from nvshare.node.roster import Roster
+
+_T = MessageType
+_REGISTERED: Final = State.REGISTERED
+
+# What a registered client's message tells the core.
+_EVENTS: Final[dict[MessageType, Callable[[int, Message], events.Event]]] = {
+    _T.REQ_LOCK: lambda client, _: events.LockRequested(client),
+    _T.LOCK_RELEASED: lambda client, _: events.LockReleased(client),
+    _T.TURN_ENDED: lambda client, m: events.LockReleased(
+        client, m.arguments[0], m.arguments[2], bool(m.arguments[3])
+    ),
+    _T.BUSY: lambda client, m: events.BusyReported(client, m.arguments[0], m.arguments[1]),
+    _T.MEM_UPDATE: lambda client, m: events.MemoryUsed(client, m.memory_usage_bytes),
+    _T.MEM_USED: lambda client, m: events.MemoryUsed(client, m.arguments[0], m.arguments[1]),
+    _T.MEM_RESERVE: lambda client, m: events.MemoryAsked(client, m.arguments[0], m.arguments[1]),
+    _T.LEASE_RETURNED: lambda client, m: events.LeaseReturned(client, m.arguments[0], m.arguments[1]),
+}
+
+
+class Connection(asyncio.Protocol):
+    __slots__ = (
+        "_decoder",
+        "_frame_tellers",
+        "_hub",
+        "_send",
+        "_transport",
+        "client",
+        "dialect",
+        "handshake",
+        "peer",
+        "pidfd",
+        "refusal",
+        "roster",
+        "state",
+    )
+
+    def __init__(
+        self, roster: Roster, connected: socket.socket, peer: Peer, pidfd: int, refusal: str = ""
+    ) -> None:
+        self.roster = roster
+        self.peer = peer
+        self.pidfd = pidfd  # ours until a member takes it over
+        self.refusal = refusal  # why whatever it asks for is denied
+        self.state = State.NEW
+        self.client = 0  # our id once registered
+        self.dialect: Dialect = V3
+        self.handshake: asyncio.TimerHandle | None = None
+        self._hub = roster.hub
+        self._decoder = Decoder()
+        self._transport: asyncio.Transport | None = None
+        self._send = connected.send
+        self._frame_tellers: dict[type[Any], Callable[[Any], bytes]] = {}
+
+    # ---- what the loop calls -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = cast(asyncio.Transport, transport)  # uvloop's own class
+        self._transport = stream
+        # Beyond the bound we end the connection, so the loop need not tell us to pause.
+        stream.set_write_buffer_limits(high=1 << 30)
+        if self.state is State.CLOSED:  # its process died while the loop was opening it
+            stream.abort()
+
+    def data_received(self, data: bytes) -> None:
+        hub = self._hub
+        now_ns = hub.clock()
+        fault: RemoteProtocolError | None = None
+        try:
+            messages = self._decoder.feed(data)
+        except RemoteProtocolError as error:
+            messages, fault = list(error.messages_before), error
+        received = hub.counters.received
+        for message in messages:
+            kind = message.type
+            received[kind] += 1
+            event_of = _EVENTS.get(kind)
+            if event_of is not None and self.state is _REGISTERED:
+                hub.feed(event_of(self.client, message), now_ns)
+            else:
+                self._take(message, now_ns)
+        if fault is not None and self.state is not State.CLOSED:
+            self.roster.note_refused(self.peer, fault.reason, str(fault))
+            self.abort()
+        hub.counters.callbacks.add(hub.clock() - now_ns)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        for fault, count in self._decoder.ignored.items():
+            self._hub.counters.events[f"ignored_{fault}"] += count
+        self.state = State.CLOSED
+        self._transport = None
+        self.roster.connection_ended(self)
+
+    # ---- messages ----------------------------------------------------------------------------
+
+    def _take(self, message: Message, now_ns: int) -> None:
+        """Everything but the messages of a client's daily life."""
+        state = receive(self.state, message.type)
+        if isinstance(state, Refusal):
+            if REFUSALS[state].fatal:
+                if self.state is not State.CLOSED:
+                    self.roster.note_refused(self.peer, state, f"{message.type.name} while {self.state}")
+                    self.abort()
+            else:
+                self._hub.counters.events[f"ignored_{state}"] += 1
+            return
+        self.state = state
+        if self._decoder.dialect is not None:
+            self.dialect = self._decoder.dialect
+        if message.type is _T.REGISTER:
+            self._frame_tellers = TELLERS[self.dialect.name]
+            self.roster.register(self, message, now_ns)
+        elif message.type is _T.RESUME:
+            self._frame_tellers = TELLERS[self.dialect.name]
+            self.roster.resume(self, message, now_ns)
+        elif message.type is _T.KEEP_ALIVE:
+            self.say(Message(_T.KEEP_ALIVE, arguments=(message.arguments[0], self.roster.epoch)))
+        else:
+            self.roster.operate(self, message, now_ns)
+
+    def tell(self, effect: Effect) -> None:
+        """Perform an effect of the core that concerns this client."""
+        if self.state is not _REGISTERED:
+            self._answer(effect)
+            return
+        teller = self._frame_tellers.get(type(effect))
+        if teller is not None:
+            self._write(teller(effect))
+
+    def _answer(self, effect: Effect) -> None:
+        """The first thing told: it answers REGISTER or RESUME."""
+        assert isinstance(effect, TellScheduling), effect
+        if self.state is State.RESUMING:
+            self.say(Message(_T.RESUMED, id=self.client, arguments=(self.roster.epoch,)))
+            self.tell(effect)
+        elif self.state is State.REGISTERING:
+            kind = _T.SCHED_ON if effect.on else _T.SCHED_OFF
+            percent = self.roster.core_percent(self.client)
+            self.say(Message(kind, data=format_client_id(self.client), core_limit_percent=percent))
+            if self.dialect.version >= V3.version:
+                self.say(Message(_T.KEEP_ALIVE, arguments=(0, self.roster.epoch)))
+
+    def say(self, message: Message) -> None:
+        self.state = send(self.state, message.type)
+        self._write(encode(message, self.dialect))
+
+    def refuse(self, reason: str) -> None:
+        """A negative answer; older peers know none, their connection ends."""
+        if self.dialect.version < V3.version:
+            self.state = State.CLOSED
+        else:
+            self.say(Message(_T.REFUSED, data=reason[:19]))
+        if self.state is State.CLOSED and self._transport is not None:
+            self._transport.close()  # after the answer is written
+
+    def _write(self, frame: bytes) -> None:
+        """At once if the kernel takes it, which spares the loop a round; else what is left waits there."""
+        transport = self._transport
+        if transport is None or (self.state is State.CLOSED and transport.is_closing()):
+            return
+        self._hub.counters.sent[frame[0]] += 1
+        waiting_bytes = transport.get_write_buffer_size()
+        if not waiting_bytes:
+            try:
+                sent = self._send(frame)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # the peer is gone; the loop is about to tell
+            if sent == len(frame):
+                return
+            frame = frame[sent:]
+        transport.write(frame)
+        if waiting_bytes + len(frame) > self.roster.bounds.output_bytes:
+            self._hub.counters.events["output_overflow"] += 1
+            self.abort()
+
+    def abort(self) -> None:
+        """End the connection; the rest follows from ``connection_lost``."""
+        self.state = State.CLOSED
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,241 @@
+"""HTTP on control.sock: what ``nvshare ctl`` and later the dashboard speak.
+
+Who may connect is decided when a connection is accepted, by the kernel's credentials; routes need no check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from nvshare import __version__
+from nvshare.core.events import LimitsSet
+from nvshare.core.report import snapshot_gpu
+from nvshare.core.snapshot import GpuSnapshot
+from nvshare.node.roster import Roster
+from nvshare.pods.identity import process_of
+from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
+from nvshare.wire.messages import QUANTUM_MAX_SEC
+
+BODY_BYTES_MAX: Final = 65_536
+Body = TypeVar("Body")
+
+
+class BadRequest(Exception):  # noqa: N818 - named as HTTP names it
+    """What the caller sent cannot be meant."""
+
+
+class NotFound(Exception):  # noqa: N818 - named as HTTP names it
+    """What the caller asked for is not there."""
+
+
+class QuotaBody(msgspec.Struct, forbid_unknown_fields=True):
+    memory_bytes: int | None = None
+    core_percent: int | None = None
+    policy: str | None = None
+
+
+class SliceBody(msgspec.Struct, forbid_unknown_fields=True):
+    seconds: int
+
+
+class SchedulingBody(msgspec.Struct, forbid_unknown_fields=True):
+    on: bool
+
+
+class RunBody(msgspec.Struct, forbid_unknown_fields=True):
+    pid: int
+    pod: str
+    memory_bytes: int | None = None
+    core_percent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the routes need."""
+
+    roster: Roster
+    started_ns: int
+    token: str
+    status: Callable[[], dict[str, object]]
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+async def _body(request: Request, kind: type[Body]) -> Body:
+    raw = b""
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > BODY_BYTES_MAX:
+            raise BadRequest(f"the body is larger than {BODY_BYTES_MAX} bytes")
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError as error:
+        raise BadRequest(str(error)) from error
+
+
+def _pod(text: str) -> str:
+    pod = parse_pod(text)
+    if pod is None:
+        raise BadRequest(f"{text!r} is no pod; accepted: {ACCEPTED_POD}")
+    return pod
+
+
+async def _snapshots(roster: Roster) -> list[GpuSnapshot]:
+    """One GPU at a time, so that no callback holds the loop for all of them."""
+    found = []
+    for gpu in list(roster.hub.scheduler.gpus.values()):
+        found.append(snapshot_gpu(gpu, roster.hub.clock()))
+        await asyncio.sleep(0)
+    return found
+
+
+class Control:
+    """The routes of version 1."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._roster = desk.roster
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/v1/status", self.status),
+            Route("/v1/gpus", self.gpus),
+            Route("/v1/clients", self.clients),
+            Route("/v1/tenants/{pod:path}", self.tenant),
+            Route("/v1/quotas/{pod:path}", self.quota, methods=["GET", "PUT", "DELETE"]),
+            Route("/v1/slice", self.slice, methods=["PUT"]),
+            Route("/v1/scheduling", self.scheduling, methods=["PUT"]),
+            Route("/v1/runs", self.runs, methods=["POST"]),
+            Route("/v1/token", self.token),
+        ]
+        handlers: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+            BadRequest: _explain(400),
+            NotFound: _explain(404),
+        }
+        return Starlette(routes=routes, exception_handlers=handlers)
+
+    async def status(self, _request: Request) -> Response:
+        roster = self._roster
+        return _json(
+            {
+                "version": __version__,
+                "pid": os.getpid(),
+                "epoch": roster.epoch,
+                "uptime_ns": roster.hub.clock() - self._desk.started_ns,
+                "scheduling_on": roster.hub.scheduler.on,
+                "clients": len(roster.members),
+                "expected_back": len(roster.formers),
+                "unregistered": len(roster.unregistered),
+                "gpus": len(roster.hub.scheduler.gpus),
+                **self._desk.status(),
+                "counters": roster.hub.counters.as_dict(),
+            }
+        )
+
+    async def gpus(self, _request: Request) -> Response:
+        return _json({"gpus": await _snapshots(self._roster)})
+
+    async def clients(self, _request: Request) -> Response:
+        members = self._roster.members
+        rows = []
+        for gpu in await _snapshots(self._roster):
+            for tenant in gpu.tenants:
+                for client in tenant.clients:
+                    member = members.get(client.client)
+                    rows.append(
+                        {
+                            "client": f"{client.client:016x}",
+                            "pod": tenant.pod,
+                            "gpu": gpu.gpu,
+                            "pid": member.process.pid if member else 0,
+                            "state": client.state,
+                            "version": client.version,
+                            "used_bytes": client.used_bytes,
+                            "busy_ns": client.busy_ns,
+                            "core_percent": tenant.core_percent,
+                            "memory_limit_bytes": tenant.memory_limit_bytes,
+                        }
+                    )
+        return _json({"clients": rows})
+
+    async def tenant(self, request: Request) -> Response:
+        pod = _pod(request.path_params["pod"])
+        now_ns = self._roster.hub.clock()
+        found = [t for gpu in await _snapshots(self._roster) for t in gpu.tenants if t.pod == pod]
+        if not found:
+            raise NotFound(f"no process of {pod} is here")
+        return _json({"pod": pod, "now_ns": now_ns, "tenants": found})
+
+    async def quota(self, request: Request) -> Response:
+        pod = _pod(request.path_params["pod"])
+        if request.method == "GET":
+            return _json({"pod": pod, "limits": self._roster.limits(pod)._asdict()})
+        word = LimitsSet(pod, "ctl")
+        if request.method == "PUT":
+            body = await _body(request, QuotaBody)
+            said = (body.memory_bytes, body.core_percent, _share(body.policy))
+            before = self._roster.hub.scheduler.word_on(pod, "ctl")
+            memory_bytes, core_percent, share = (
+                old if new is None else new for new, old in zip(said, before, strict=True)
+            )
+            word = LimitsSet(pod, "ctl", memory_bytes, core_percent, None if share is None else bool(share))
+        try:
+            limits = self._roster.set_limits(word)
+        except ValueError as error:
+            raise BadRequest(str(error)) from error
+        return _json({"pod": pod, "limits": limits._asdict()})
+
+    async def slice(self, request: Request) -> Response:
+        body = await _body(request, SliceBody)
+        if not 1 <= body.seconds <= QUANTUM_MAX_SEC:
+            raise BadRequest(f"{body.seconds} is no slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}")
+        self._roster.set_slice(body.seconds, self._roster.hub.clock())
+        return _json({"seconds": body.seconds})
+
+    async def scheduling(self, request: Request) -> Response:
+        body = await _body(request, SchedulingBody)
+        self._roster.set_scheduling(body.on, self._roster.hub.clock())
+        return _json({"on": body.on})
+
+    async def runs(self, request: Request) -> Response:
+        """``nvshare run`` tells which process it is about to become, and for which pod."""
+        body = await _body(request, RunBody)
+        pod = _pod(body.pod)
+        process = process_of(body.pid)
+        if process is None:
+            raise NotFound(f"no process has pid {body.pid}")
+        try:
+            if not self._roster.add_run(process, pod):
+                raise NotFound(f"no process has pid {body.pid}")
+            limits = self._roster.set_limits(LimitsSet(pod, "run", body.memory_bytes, body.core_percent))
+        except ValueError as error:
+            raise BadRequest(str(error)) from error
+        return _json({"pod": pod, "limits": limits._asdict()}, 201)
+
+    async def token(self, _request: Request) -> Response:
+        return _json({"token": self._desk.token})
+
+
+def _share(policy: str | None) -> bool | None:
+    if policy not in (None, "cap", "share"):
+        raise BadRequest(f"{policy!r} is no policy; accepted: cap, share")
+    return None if policy is None else policy == "share"
+
+
+def _explain(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def handler(_request: Request, error: Exception) -> Response:
+        return _json({"error": str(error)}, status)
+
+    return handler

@@ -1,0 +1,75 @@
+"""What the daemon counts about itself; exporters and ``ctl status`` read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from nvshare.wire.messages import MessageType
+
+_BUCKETS: Final = 40  # powers of two of nanoseconds: up to nine minutes
+
+
+class Durations:
+    """A histogram in powers of two, cheap enough for every callback."""
+
+    __slots__ = ("counts", "longest_ns", "sum_ns")
+
+    def __init__(self) -> None:
+        self.counts = [0] * _BUCKETS
+        self.sum_ns = 0
+        self.longest_ns = 0
+
+    def add(self, duration_ns: int) -> None:
+        self.counts[min(duration_ns.bit_length(), _BUCKETS - 1)] += 1
+        self.sum_ns += duration_ns
+        if duration_ns > self.longest_ns:
+            self.longest_ns = duration_ns
+
+    def quantile_ns(self, part: float) -> int:
+        """An upper bound of the quantile: the end of its bucket, and never more than the longest."""
+        total = sum(self.counts)
+        seen = 0
+        for exponent, count in enumerate(self.counts):
+            seen += count
+            if total and seen >= part * total:
+                return min(1 << exponent, self.longest_ns)
+        return 0
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "count": sum(self.counts),
+            "sum_ns": self.sum_ns,
+            "longest_ns": self.longest_ns,
+            "p50_ns": self.quantile_ns(0.5),
+            "p99_ns": self.quantile_ns(0.99),
+            "buckets_log2_ns": list(self.counts),
+        }
+
+
+def _by_name(counts: list[int]) -> dict[str, int]:
+    return {kind.name: counts[kind] for kind in MessageType if counts[kind]}
+
+
+class Counters:
+    __slots__ = ("callbacks", "events", "lag", "received", "refused", "sent")
+
+    def __init__(self) -> None:
+        self.received = [0] * 256  # by message type
+        self.sent = [0] * 256
+        self.refused: Counter[str] = Counter()  # by reason
+        self.events: Counter[str] = Counter()  # what happened, by name
+        self.callbacks = Durations()  # how long each callback held the loop
+        self.lag = Durations()  # how late the loop was to a timer
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "messages_received": {
+                kind.name: self.received[kind] for kind in MessageType if self.received[kind]
+            },
+            "messages_sent": {kind.name: self.sent[kind] for kind in MessageType if self.sent[kind]},
+            "refused": dict(self.refused),
+            "events": dict(self.events),
+            "callbacks": self.callbacks.as_dict(),
+            "lag": self.lag.as_dict(),
+        }

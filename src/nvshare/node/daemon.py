@@ -1,0 +1,274 @@
+"""The daemon: puts the parts together, answers signals, ends cleanly.
+
+Order at start: settings, directories and their locks, GPUs, the former life, sockets. Clients that find the
+socket find a daemon that knows what the last one knew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from nvshare.core import events
+from nvshare.core.scheduler import Scheduler
+from nvshare.core.settings import SettingError
+from nvshare.gpu.inventory import Device, GpuError, Inventory, parse_device_list
+from nvshare.node import checkpoint, directories, logs
+from nvshare.node.bounds import Bounds
+from nvshare.node.config import Config, ConfigError, needs_restart
+from nvshare.node.control import Control, Desk
+from nvshare.node.counters import Counters
+from nvshare.node.gate import Gate
+from nvshare.node.hub import Hub
+from nvshare.node.listener import Listener
+from nvshare.node.roster import Roster
+from nvshare.pods.identity import Process, own_place
+from nvshare.pods.tenancy import Tenancy
+
+EXIT_OK: Final = 0
+EXIT_BAD_INPUT: Final = 2
+EXIT_TAKEN: Final = 4
+_BUGS_TOLD: Final = 100  # in full; all are counted
+_PROBE_SEC: Final = 0.25
+_LAST_WORDS_SEC: Final = 0.5
+_SWITCH_INTERVAL_SEC: Final = 0.0005
+_GC_THRESHOLD: Final = (20_000, 20, 50)
+
+
+class StartError(Exception):
+    """The daemon cannot start as it is told to."""
+
+
+def find_gpus(text: str) -> Inventory:
+    """The GPUs that ``NVSHARE_GPUS`` tells of."""
+    if text not in ("auto", "nvml"):
+        return Inventory(parse_device_list(text), believes=False)
+    from nvshare.gpu import nvml  # loads NVIDIA's library, which a list makes needless
+
+    try:
+        return Inventory(nvml.read_devices(), believes=False)
+    except nvml.NvmlError as error:
+        if text == "nvml":
+            raise StartError(
+                f"NVSHARE_GPUS=nvml, but {error}; accepted without NVML: auto or a list"
+            ) from error
+        logs.info("no NVML: well-formed GPU keys are believed", why=error)
+        return Inventory((), believes=True)
+
+
+def raise_descriptor_limit() -> int:
+    """As many descriptors as we may have: two for each client."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def read_token(directory: Path) -> str:
+    """The secret that lets a browser in later; made once, kept over restarts."""
+    path = directory / "token"
+    try:
+        token = path.read_text().strip()
+        if token:
+            return token
+    except FileNotFoundError:
+        pass
+    token = secrets.token_urlsafe(32)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(token + "\n")
+    return token
+
+
+@dataclass(slots=True)
+class Daemon:
+    config: Config
+    reload: Callable[[], Config]
+    bounds: Bounds = field(default_factory=Bounds)
+    roster: Roster = field(init=False)
+    _writer: checkpoint.Writer = field(init=False)
+    _ended: asyncio.Event = field(init=False)
+    _locks: list[int] = field(default_factory=list)
+
+    def run(self) -> int:
+        """Until a signal ends it; the exit code."""
+        handler = logs.start(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
+        try:
+            self._locks.append(directories.take(self.config.private_dir, directories.PRIVATE_DIR_MODE))
+            self._locks.append(directories.take(self.config.sock_dir, directories.SOCK_DIR_MODE))
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve())
+        except directories.DirectoryTaken as error:
+            logs.event(logging.ERROR, str(error))
+            return EXIT_TAKEN
+        except (directories.DirectoryError, StartError) as error:
+            logs.event(logging.ERROR, str(error))
+            return EXIT_BAD_INPUT
+        finally:
+            handler.drain(_LAST_WORDS_SEC)
+        return EXIT_OK
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._bug)
+        started_ns = time.monotonic_ns()
+        self._ended = asyncio.Event()
+        hub = Hub(Scheduler(self.config.core), loop, Counters())
+        inventory = find_gpus(self.config.text("NVSHARE_GPUS"))
+        epoch = secrets.randbits(62) + 1
+        self.roster = Roster(hub, inventory, Tenancy(), self.bounds, own_place(), epoch)
+        for device in inventory.devices():
+            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), started_ns)
+        self._restore()
+        self._writer = checkpoint.Writer(self.config.private_dir)
+        listeners = self._listen(started_ns)
+        self._watch_signals(loop)
+        for warning in self.config.warnings:
+            logs.warning(warning)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLD)
+        sys.setswitchinterval(_SWITCH_INTERVAL_SEC)
+        self._save_again()
+        self._probe(time.monotonic_ns())
+        logs.info(
+            "daemon started", pid=os.getpid(), sock_dir=self.config.sock_dir, gpus=len(hub.scheduler.gpus)
+        )
+        await self._ended.wait()
+        self._end(listeners)
+
+    def _listen(self, started_ns: int) -> list[Listener]:
+        roster, bounds = self.roster, self.bounds
+        private_dir, sock_dir = self.config.private_dir, self.config.sock_dir
+        desk = Desk(roster, started_ns, read_token(private_dir), self._status)
+        gate = Gate(roster, Control(desk).app(), bounds)
+        control = directories.listen(
+            private_dir / directories.CONTROL_SOCKET, directories.CONTROL_MODE, bounds.backlog
+        )
+        clients = directories.listen(
+            sock_dir / directories.SCHEDULER_SOCKET, directories.SOCKET_MODE, bounds.backlog
+        )
+        loop, counters = roster.hub.loop, roster.hub.counters
+        client_listener = Listener(loop, clients, roster.welcome, roster.full, bounds, counters)
+        control_listener = Listener(loop, control, gate.welcome, gate.full, bounds, counters)
+        gate.room_made = control_listener.start
+        roster.room_made = client_listener.start
+        client_listener.start()
+        control_listener.start()
+        return [client_listener, control_listener]
+
+    def _status(self) -> dict[str, object]:
+        return {
+            "sock_dir": str(self.config.sock_dir),
+            "private_dir": str(self.config.private_dir),
+            "checkpoints_written": self._writer.written,
+            "checkpoints_failed": self._writer.failed,
+            "checkpoint_current": not self.roster.hub.changed and self._writer.idle(),
+        }
+
+    # ---- the former life ---------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        roster, hub = self.roster, self.roster.hub
+        now_ns = hub.clock()
+        saved = checkpoint.load(self.config.private_dir, now_ns)
+        if saved is None:
+            return
+        for gpu in {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}:
+            for device in self._known_again(gpu):
+                hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
+        alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
+        hub.scheduler.restore(checkpoint.core_part(saved, alive), now_ns)
+        for pid, start_ticks, pod in saved.runs:
+            if not roster.add_run(Process(pid, start_ticks), pod):
+                roster.set_limits(events.LimitsSet(pod, "run"))
+        hub.arm()
+        logs.info(
+            "former life restored",
+            clients=len(alive),
+            dead=len(saved.clients) - len(alive),
+            limits=len(saved.limits),
+        )
+
+    def _known_again(self, gpu: str) -> list[Device]:
+        try:
+            return self.roster.inventory.resolve(gpu)
+        except GpuError:
+            return []  # taken out of the machine, or of the list, since
+
+    def _save_again(self) -> None:
+        """Once a second at most, and only if something happened."""
+        hub = self.roster.hub
+        if hub.changed:
+            now_ns = hub.clock()
+            hub.changed = False
+            self._save(now_ns)
+            hub.counters.callbacks.add(hub.clock() - now_ns)
+        hub.loop.call_later(self.bounds.checkpoint_every_ns / 1e9, self._save_again)
+
+    def _save(self, now_ns: int) -> None:
+        roster = self.roster
+        core = roster.hub.scheduler.checkpoint(now_ns)
+        self._writer.submit(checkpoint.gather(core, roster.members, roster.formers, roster.tenancy.runs()))
+
+    # ---- signals, ends, watching ourselves ---------------------------------------------------
+
+    def _watch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ended.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self) -> None:
+        try:
+            new = self.reload()
+        except (SettingError, ConfigError) as error:
+            logs.event(logging.ERROR, "settings not reloaded, the old ones stay", why=error)
+            return
+        for variable in needs_restart(self.config, new):
+            logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
+        logs.change(new.log_level, new.text("NVSHARE_LOG_FORMAT"))
+        hub = self.roster.hub
+        hub.perform(hub.scheduler.reconfigure(new.core, hub.clock()))
+        hub.arm()
+        self.config = new
+        logs.info("settings reloaded")
+
+    def _probe(self, expected_ns: int) -> None:
+        """How late the loop is to a timer that asks for nothing special."""
+        hub = self.roster.hub
+        now_ns = hub.clock()
+        hub.counters.lag.add(max(0, now_ns - expected_ns))
+        hub.loop.call_later(_PROBE_SEC, self._probe, now_ns + int(_PROBE_SEC * 1e9))
+
+    def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback raised: one connection's trouble, told and counted, never everybody's end."""
+        del loop
+        self.roster.hub.counters.events["callback_raised"] += 1
+        if self.roster.hub.counters.events["callback_raised"] <= _BUGS_TOLD:
+            error = context.get("exception")
+            logs.LOGGER.error("callback raised: %s", context.get("message", ""), exc_info=error)
+
+    def _end(self, listeners: list[Listener]) -> None:
+        hub, roster = self.roster.hub, self.roster
+        for listener in listeners:
+            listener.close()
+        self._save(hub.clock())
+        if not self._writer.drain(_LAST_WORDS_SEC):
+            logs.warning("the last checkpoint is not on disk yet")
+        hub.stop()
+        roster.close()
+        (self.config.sock_dir / directories.SCHEDULER_SOCKET).unlink(missing_ok=True)
+        (self.config.private_dir / directories.CONTROL_SOCKET).unlink(missing_ok=True)
+        logs.info("daemon ended")

@@ -1,0 +1,88 @@
+"""The daemon's two directories, their locks and their sockets.
+
+1. Tenants reach the socket directory: it is 0711, so its content cannot be listed, and holds scheduler.sock
+   0722 and nothing secret. The private directory is 0700.
+2. Each directory is locked as a whole, by flock on the directory itself. No lock file, so nobody who may
+   enter the directory can take the lock, and none is left behind.
+3. A socket appears under its name with its final mode, by renaming: no moment without one after a crash.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+SOCK_DIR_MODE: Final = 0o711
+SOCKET_MODE: Final = 0o722
+PRIVATE_DIR_MODE: Final = 0o700
+CONTROL_MODE: Final = 0o600
+SCHEDULER_SOCKET: Final = "scheduler.sock"
+CONTROL_SOCKET: Final = "control.sock"
+
+
+class DirectoryError(Exception):
+    """A directory cannot be used."""
+
+
+class DirectoryTaken(Exception):  # noqa: N818 - not an error of the directory's
+    """Another daemon has it."""
+
+    def __init__(self, directory: Path, pid: int | None) -> None:
+        whose = f"the daemon with pid {pid}" if pid else "another daemon"
+        super().__init__(f"{directory} is in use by {whose}")
+        self.pid = pid
+
+
+def _lock_holder(descriptor: int) -> int | None:
+    """The pid that has the lock, from the kernel's list."""
+    inode = os.fstat(descriptor).st_ino
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        words = line.split()
+        # number: FLOCK ADVISORY WRITE pid major:minor:inode start end
+        if len(words) >= 6 and words[1] == "FLOCK" and words[5].rsplit(":", 1)[-1] == str(inode):
+            return int(words[4])
+    return None
+
+
+def take(directory: Path, mode: int) -> int:
+    """Make the directory if need be, set its mode, lock it. The lock lasts as long as the descriptor."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise DirectoryError(f"{directory} cannot be used: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = _lock_holder(descriptor)
+        os.close(descriptor)
+        raise DirectoryTaken(directory, pid) from None
+    try:
+        os.fchmod(descriptor, mode)
+    except OSError as error:
+        os.close(descriptor)
+        raise DirectoryError(f"{directory} cannot be given mode {mode:o}: {error.strerror}") from error
+    return descriptor
+
+
+def listen(path: Path, mode: int, backlog: int) -> socket.socket:
+    """A listening socket under ``path``, whatever was there before."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    beginning = path.with_name(f".{path.name}.new")
+    try:
+        beginning.unlink(missing_ok=True)
+        listening.bind(str(beginning))
+        beginning.chmod(mode)
+        listening.listen(backlog)
+        beginning.rename(path)
+    except OSError as error:
+        listening.close()
+        raise DirectoryError(f"{path} cannot be listened on: {error}") from error
+    return listening

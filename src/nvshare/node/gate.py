@@ -1,0 +1,93 @@
+"""The control socket's door: checks who connects, then hands the connection to the HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import Final, cast
+
+from starlette.applications import Starlette
+from uvicorn.config import Config as HttpConfig
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from nvshare.node import logs
+from nvshare.node.bounds import Bounds
+from nvshare.node.roster import Roster
+from nvshare.pods.identity import IdentityError, identify
+
+_BODY: Final = b'{"error":"not permitted: root or the daemon\'s own user, outside containers"}'
+_FORBIDDEN: Final = (
+    b"HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: "
+    + str(len(_BODY)).encode()
+    + b"\r\n\r\n"
+    + _BODY
+)
+IDLE_SEC: Final = 60
+REFUSAL_SEC: Final = 2
+
+
+class _Refusal(asyncio.Protocol):
+    """Says no, and waits for the peer to hang up: closing on unread bytes would take our answer with it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = cast(asyncio.Transport, transport)
+        stream.write(_FORBIDDEN)
+        stream.write_eof()
+        self._loop.call_later(REFUSAL_SEC, stream.abort)
+
+
+class Gate:
+    def __init__(self, roster: Roster, app: Starlette, bounds: Bounds) -> None:
+        self._roster = roster
+        self._bounds = bounds
+        self._loop = roster.hub.loop
+        self._http = HttpConfig(
+            app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=IDLE_SEC, ws="none"
+        )
+        self._http.load()
+        self._state = ServerState()
+        self._opening: set[asyncio.Task[None]] = set()
+        self.room_made: Callable[[], None] = lambda: None
+
+    def full(self) -> bool:
+        """Asked again after a moment, since the HTTP server does not tell when a connection ends."""
+        full = len(self._state.connections) + len(self._opening) >= self._bounds.control_connections
+        if full:
+            self._loop.call_later(self._bounds.exhausted_pause_ns / 1e9, lambda: self.room_made())
+        return full
+
+    def welcome(self, connection: socket.socket) -> None:
+        try:
+            peer, pidfd = identify(connection)
+        except IdentityError as error:
+            logs.warning("control connection refused", reason=error.reason)
+            connection.close()
+            return
+        os.close(pidfd)
+        if not self._roster.trusted(peer):
+            self._roster.note_refused(peer, "not_permitted", "control socket")
+            opening = self._loop.create_task(self._open(connection, lambda: _Refusal(self._loop)))
+        else:
+            opening = self._loop.create_task(self._open(connection, self._serve))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+
+    def _serve(self) -> H11Protocol:
+        return H11Protocol(self._http, self._state, {}, self._loop)
+
+    async def _open(self, connection: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
+        try:
+            await self._loop.connect_accepted_socket(protocol, connection)
+        except OSError as error:
+            logs.warning("control connection lost", why=error)
+            connection.close()
+
+    def close(self) -> None:
+        for protocol in list(self._state.connections):
+            protocol.shutdown()

@@ -1,0 +1,413 @@
+"""Who is here: registers, resumes and remembers clients, and ends them when their process does.
+
+1. A member is one process on one GPU. It stays one while its process lives, connected or not.
+2. A process's end is told by its pidfd, not by its socket, which a child may keep open.
+3. A former is a member of the daemon's former life that has not come back. It may come back while its process
+   lives, with the id and epoch it was given, and only from the same process.
+4. Every refusal is one reason word: told to the peer, counted, and logged at a bounded rate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from nvshare.core import events
+from nvshare.core.limits import PodLimits
+from nvshare.gpu.inventory import Device, GpuError, Inventory
+from nvshare.node import logs
+from nvshare.node.bounds import Bounds
+from nvshare.node.connection import Connection
+from nvshare.node.hub import Hub
+from nvshare.pods.cgroups import HOST, Place
+from nvshare.pods.identity import PEER_DEAD, IdentityError, Peer, Process, identify, open_process
+from nvshare.pods.tenancy import Tenancy
+from nvshare.wire.dialects import V3
+from nvshare.wire.messages import Message, MessageType
+
+NOBODY: Final = Peer(Process(0, 0), -1, HOST)
+"""Whoever cannot be told: has no rights and no client."""
+NO_CLIENT: Final = frozenset({0, 0xF00DF00DF00DF00D})  # the second means "unregistered" in older clients
+
+
+@dataclass(slots=True)
+class Member:
+    client: int
+    process: Process
+    uid: int
+    in_pod: bool
+    pod: str
+    gpu: str
+    epoch: int
+    pidfd: int
+    connection: Connection | None = None
+    billed_busy_ns: int = 0  # of a former: what its counter showed when it was last billed
+
+
+class Roster:
+    def __init__(
+        self, hub: Hub, inventory: Inventory, tenancy: Tenancy, bounds: Bounds, own_place: Place, epoch: int
+    ) -> None:
+        self.hub = hub
+        self.inventory = inventory
+        self.tenancy = tenancy
+        self.bounds = bounds
+        self.epoch = epoch
+        self.members: dict[int, Member] = {}
+        self.formers: dict[int, Member] = {}
+        self.unregistered: dict[Connection, int] = {}  # -> since when
+        self.room_made: Callable[[], None] = lambda: None  # an unregistered connection has left its place
+        self._own_place = own_place
+        self._per_pod: Counter[str] = Counter()
+        self._per_uid: Counter[int] = Counter()
+        self._repeats = logs.Repeats()
+        self._opening: set[asyncio.Task[object]] = set()
+
+    # ---- connections -------------------------------------------------------------------------
+
+    def full(self) -> bool:
+        """No place for one more unregistered connection; those that dawdle make room first."""
+        if len(self.unregistered) < self.bounds.unregistered:
+            return False
+        now_ns = self.hub.clock()
+        for connection, since_ns in list(self.unregistered.items()):
+            if now_ns - since_ns < self.bounds.crowded_handshake_ns:
+                break  # in order of arrival
+            self._handshake_over(connection)
+        self.hub.loop.call_later(self.bounds.crowded_handshake_ns / 1e9, lambda: self.room_made())
+        return len(self.unregistered) >= self.bounds.unregistered
+
+    def welcome(self, connection_socket: socket.socket) -> None:
+        now_ns = self.hub.clock()
+        refusal = ""
+        try:
+            peer, pidfd = identify(connection_socket)
+        except IdentityError as error:
+            if error.reason == PEER_DEAD:
+                self.hub.counters.refused[error.reason] += 1
+                self._repeats.warning("connection refused", reason=error.reason, detail=error)
+                connection_socket.close()
+                return
+            peer, pidfd, refusal = NOBODY, -1, error.reason  # it lives, and is to read why
+        connection = Connection(self, connection_socket, peer, pidfd, refusal)
+        self.unregistered[connection] = now_ns
+        connection.handshake = self.hub.loop.call_later(
+            self.bounds.handshake_ns / 1e9, self._handshake_over, connection
+        )
+        if pidfd >= 0:
+            self.hub.loop.add_reader(pidfd, self._process_ended, connection)
+        opening = self.hub.loop.create_task(self._open(connection, connection_socket))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        self.hub.counters.callbacks.add(self.hub.clock() - now_ns)
+
+    async def _open(self, connection: Connection, connection_socket: socket.socket) -> None:
+        try:
+            await self.hub.loop.connect_accepted_socket(lambda: connection, connection_socket)
+        except OSError as error:
+            self._repeats.warning("connection lost at once", detail=error)
+            connection_socket.close()
+            self.connection_ended(connection)
+
+    def _handshake_over(self, connection: Connection) -> None:
+        if self.unregistered.pop(connection, None) is not None:
+            self.note_refused(connection.peer, "handshake_timeout", "said nothing in time")
+            connection.abort()
+
+    def _leave_unregistered(self, connection: Connection) -> None:
+        if connection.handshake is not None:
+            connection.handshake.cancel()
+            connection.handshake = None
+        if self.unregistered.pop(connection, None) is not None:
+            self.room_made()
+
+    def connection_ended(self, connection: Connection) -> None:
+        self._leave_unregistered(connection)
+        member = self.members.get(connection.client)
+        if member is None or member.connection is not connection:
+            self._close_pidfd(connection.pidfd)
+            connection.pidfd = -1
+            return
+        member.connection = None
+        self.hub.told.pop(member.client, None)
+        self.hub.feed(events.ClientDisconnected(member.client), self.hub.clock())
+        logs.info("client disconnected", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu)
+
+    def _close_pidfd(self, pidfd: int) -> None:
+        if pidfd >= 0:
+            self.hub.loop.remove_reader(pidfd)
+            os.close(pidfd)
+
+    # ---- ends --------------------------------------------------------------------------------
+
+    def _process_ended(self, connection: Connection) -> None:
+        """The peer of a connection is dead, whoever may still have its socket."""
+        member = self.members.get(connection.client)
+        if member is not None and member.pidfd == connection.pidfd:
+            self._member_gone(member, "process ended")
+        else:
+            self._close_pidfd(connection.pidfd)
+            connection.pidfd = -1
+        connection.abort()
+
+    def _member_gone(self, member: Member, why: str) -> None:
+        now_ns = self.hub.clock()
+        del self.members[member.client]
+        self._count(member, -1)
+        self.hub.told.pop(member.client, None)
+        self._close_pidfd(member.pidfd)
+        if member.connection is not None:
+            member.connection.pidfd = -1
+            member.connection.abort()
+        self.hub.feed(events.ProcessGone(member.client), now_ns)
+        logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
+
+    def _count(self, member: Member, step: int) -> None:
+        self._per_pod[member.pod] += step
+        if not self._per_pod[member.pod]:
+            del self._per_pod[member.pod]
+        if not member.in_pod:
+            self._per_uid[member.uid] += step
+            if not self._per_uid[member.uid]:
+                del self._per_uid[member.uid]
+
+    def note_refused(self, peer: Peer, reason: str, detail: str) -> None:
+        self.hub.counters.refused[reason] += 1
+        self._repeats.warning("refused", reason=reason, pid=peer.process.pid, uid=peer.uid, detail=detail)
+
+    # ---- rights ------------------------------------------------------------------------------
+
+    def trusted(self, peer: Peer) -> bool:
+        """Root or our own user, in no container or in ours."""
+        at_home = not peer.place.contained or peer.place == self._own_place
+        return peer.uid in (0, os.geteuid()) and at_home
+
+    def operate(self, connection: Connection, message: Message, now_ns: int) -> None:
+        self._leave_unregistered(connection)
+        if not self.trusted(connection.peer):
+            self.note_refused(connection.peer, "not_permitted", message.type.name)
+            connection.abort()
+            return
+        if message.type is MessageType.SET_TQ:
+            self.set_slice(int(message.data), now_ns)
+        else:
+            self.set_scheduling(message.type is MessageType.SCHED_ON, now_ns)
+
+    def set_slice(self, seconds: int, now_ns: int) -> None:
+        logs.info("slice set", seconds=seconds)
+        self.hub.feed(events.SliceSet(seconds * 1_000_000_000), now_ns)
+
+    def set_scheduling(self, on: bool, now_ns: int) -> None:
+        logs.info("scheduling set", on=on)
+        self.hub.feed(events.SchedulingSet(on), now_ns)
+
+    # ---- limits ------------------------------------------------------------------------------
+
+    def core_percent(self, client: int) -> int:
+        return self.limits(self.members[client].pod).core_percent
+
+    def limits(self, pod: str) -> PodLimits:
+        return self.hub.scheduler.limits_of(pod)
+
+    def set_limits(self, word: events.LimitsSet) -> PodLimits:
+        """One source's word on a pod's limits; the lines are those that operators' tools look for."""
+        before = self.limits(word.pod)
+        clients = [m for m in self.members.values() if m.pod == word.pod and m.connection is not None]
+        self.hub.feed(word, self.hub.clock())
+        after = self.limits(word.pod)
+        if after.memory_bytes != before.memory_bytes:
+            figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}
+            logs.info(f"Memory limit changed for pod {word.pod}", source=after.memory_source, **figures)
+            for member in clients:
+                logs.info("Sending UPDATE_LIMIT", client=f"{member.client:016x}", bytes=after.memory_bytes)
+        if after.core_percent != before.core_percent:
+            percents = {"from_percent": before.core_percent, "to_percent": after.core_percent}
+            logs.info(f"Compute limit changed for pod {word.pod}", source=after.core_source, **percents)
+            for member in clients:
+                logs.info(
+                    "Sending UPDATE_CORE_LIMIT", client=f"{member.client:016x}", percent=after.core_percent
+                )
+        return after
+
+    # ---- runs --------------------------------------------------------------------------------
+
+    def add_run(self, process: Process, pod: str) -> bool:
+        """``nvshare run`` starts something in a pod; False if that process is dead already."""
+        pidfd = open_process(process)
+        if pidfd is None:
+            return False
+        try:
+            self.tenancy.add_run(process, pod)
+        except ValueError:
+            os.close(pidfd)
+            raise
+        self.hub.loop.add_reader(pidfd, self._run_ended, process, pidfd)
+        self.hub.changed = True
+        return True
+
+    def _run_ended(self, process: Process, pidfd: int) -> None:
+        """Its pod's limits go with the last run of it; what it left running stays in the pod."""
+        self._close_pidfd(pidfd)
+        pod = self.tenancy.remove_run(process)
+        self.hub.changed = True
+        if pod is not None and pod not in self.tenancy.runs().values():
+            self.set_limits(events.LimitsSet(pod, "run"))
+
+    # ---- registering -------------------------------------------------------------------------
+
+    def register(self, connection: Connection, message: Message, now_ns: int) -> None:
+        peer = connection.peer
+        if connection.refusal:
+            self._refuse(connection, connection.refusal, "not known who it is")
+            return
+        try:
+            device = self._device(message.gpu_uuid, connection.dialect.version)
+        except GpuError as error:
+            self._refuse(connection, error.reason, f"gpu {message.gpu_uuid!r}")
+            return
+        pod, passed_over = self.tenancy.tenant_of(
+            peer, message.pod_namespace, message.pod_name, self.trusted(peer)
+        )
+        if passed_over:
+            self.hub.counters.events["pod_claim_passed_over"] += 1
+        self._supersede(peer.process, pod, device.key)
+        reason = self._crowded(peer, pod)
+        if reason:
+            self._refuse(connection, reason, f"pod {pod}")
+            return
+        self._see(device, now_ns)
+        member = self._enter(connection, pod, device.key)
+        version = connection.dialect.version
+        self.hub.feed(events.ClientRegistered(member.client, pod, device.key, version), now_ns)
+        self._registered(connection, member, "client registered")
+
+    def _device(self, text: str, version: int) -> Device:
+        devices = self.inventory.resolve(text)
+        if len(devices) > 1 and version >= V3.version:
+            raise GpuError("several_gpus")  # ours has a connection for each; older ones know only one
+        return devices[0]
+
+    def _see(self, device: Device, now_ns: int) -> None:
+        if device.key not in self.hub.scheduler.gpus:
+            self.hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
+
+    def _crowded(self, peer: Peer, pod: str) -> str:
+        if len(self.members) >= self.bounds.clients:
+            return "too_many_clients"
+        if self._per_pod[pod] >= self.bounds.clients_per_pod:
+            return "too_many_in_pod"
+        if not peer.place.pod_uid and self._per_uid[peer.uid] >= self.bounds.clients_per_uid:
+            return "too_many_of_user"
+        return ""
+
+    def _refuse(self, connection: Connection, reason: str, detail: str) -> None:
+        self.note_refused(connection.peer, reason, detail)
+        connection.refuse(reason)
+
+    def _enter(self, connection: Connection, pod: str, gpu: str) -> Member:
+        client = 0
+        while client in NO_CLIENT or client in self.members or client in self.formers:
+            client = secrets.randbits(64)
+        peer = connection.peer
+        in_pod = bool(peer.place.pod_uid)
+        pidfd = connection.pidfd
+        member = Member(client, peer.process, peer.uid, in_pod, pod, gpu, self.epoch, pidfd, connection)
+        self.members[client] = member
+        self._count(member, 1)
+        self.hub.told[client] = connection
+        connection.client = client
+        return member
+
+    def _registered(self, connection: Connection, member: Member, words: str) -> None:
+        self._leave_unregistered(connection)
+        logs.info(
+            words,
+            client=f"{member.client:016x}",
+            pod=member.pod,
+            gpu=member.gpu,
+            pid=member.process.pid,
+            dialect=connection.dialect.name,
+        )
+
+    def _supersede(self, process: Process, pod: str, gpu: str) -> None:
+        """A process that registers afresh has given up what it was before."""
+        for member in [m for m in self.members.values() if m.process == process and m.connection is None]:
+            if (member.pod, member.gpu) == (pod, gpu):
+                self._member_gone(member, "registered afresh")
+        for former in [f for f in self.formers.values() if f.process == process]:
+            if (former.pod, former.gpu) == (pod, gpu):
+                self.forget_former(former)
+
+    # ---- resuming ----------------------------------------------------------------------------
+
+    def expect(self, former: Member) -> bool:
+        """A member of the former life; False if its process is dead."""
+        pidfd = open_process(former.process)
+        if pidfd is None:
+            return False
+        former.pidfd = pidfd
+        self.formers[former.client] = former
+        self.hub.loop.add_reader(pidfd, self.forget_former, former)
+        return True
+
+    def forget_former(self, former: Member) -> None:
+        if self.formers.pop(former.client, None) is None:
+            return
+        self._close_pidfd(former.pidfd)
+        now_ns = self.hub.clock()
+        self.hub.perform(self.hub.scheduler.forget_resuming(former.client, former.gpu, now_ns))
+        self.hub.changed = True
+        self.hub.arm()
+
+    def resume(self, connection: Connection, message: Message, now_ns: int) -> None:
+        former = self.formers.get(message.id) or self.members.get(message.id)
+        epoch, held_ns, busy_ns, used_bytes, request, reserve_seq, reserve_bytes = message.arguments
+        reason = self._why_not(former, connection.peer, message.gpu_uuid, epoch)
+        if former is None or reason:
+            self._refuse(connection, reason or "unknown_client", f"RESUME of {message.id:016x}")
+            return
+        if former.client in self.members:
+            self._member_gone(former, "resumed on a new connection")
+        elif self.formers.pop(former.client, None) is not None:
+            self._close_pidfd(former.pidfd)
+        member = self._enter(connection, former.pod, former.gpu)
+        self.hub.feed(
+            events.ClientResumed(
+                client=member.client,
+                pod=member.pod,
+                gpu=member.gpu,
+                former=former.client,
+                holds=held_ns > 0,
+                wants=request > 0,
+                busy_ns=busy_ns,
+                used_bytes=used_bytes,
+                reserve_seq=reserve_seq,
+                reserve_bytes=reserve_bytes,
+            ),
+            now_ns,
+        )
+        self._registered(connection, member, "client resumed")
+
+    def _why_not(self, former: Member | None, peer: Peer, gpu: str, epoch: int) -> str:
+        if former is None:
+            return "unknown_client"
+        if former.process != peer.process:
+            return "not_that_process"
+        if former.epoch != epoch:
+            return "wrong_epoch"
+        if gpu and gpu != former.gpu:
+            return "wrong_gpu"
+        if peer.place.pod_uid and former.pod != f"pod:{peer.place.pod_uid}":
+            return "wrong_pod"
+        return ""
+
+    def close(self) -> None:
+        for connection in [*self.unregistered, *(m.connection for m in self.members.values())]:
+            if connection is not None:
+                connection.abort()

@@ -1,0 +1,94 @@
+"""The core's effects as frames, one table for each dialect.
+
+A dialect that has no message for an effect has no row: its speakers are not told. Frames without variable
+parts are made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from nvshare.core import effects
+from nvshare.wire.codec import encode
+from nvshare.wire.dialects import DIALECTS, Dialect
+from nvshare.wire.messages import MESSAGES, Message, MessageType
+
+Teller = Callable[[Any], bytes]
+_T = MessageType
+
+_CONSTANT: Final = {
+    effects.Grant: _T.LOCK_OK,
+    effects.Drop: _T.DROP_LOCK,
+    effects.WaitForMemory: _T.WAIT_FOR_MEM,
+    effects.MemoryAvailable: _T.MEM_AVAILABLE,
+}
+
+
+def _core_limit(effect: effects.TellCoreLimit) -> Message:
+    return Message(_T.UPDATE_CORE_LIMIT, id=effect.client, core_limit_percent=effect.percent)
+
+
+def _memory_limit(effect: effects.TellMemoryLimit) -> Message:
+    return Message(_T.UPDATE_LIMIT, id=effect.client, memory_limit_bytes=effect.limit_bytes)
+
+
+def _lease(effect: effects.TellLease) -> Message:
+    unlimited = effect.lease_bytes is None
+    return Message(_T.LEASE, arguments=(effect.generation, effect.lease_bytes or 0, int(unlimited)))
+
+
+def _recall(effect: effects.RecallLease) -> Message:
+    return Message(_T.LEASE_RECALL, arguments=(effect.generation,))
+
+
+def _reserved(effect: effects.Reserved) -> Message:
+    return Message(_T.MEM_RESERVED, arguments=(effect.seq, effect.granted_bytes))
+
+
+def _refused(effect: effects.Refused) -> Message:
+    figures = (effect.seq, effect.limit_bytes, effect.used_bytes, effect.asked_bytes)
+    return Message(_T.MEM_REFUSED, arguments=figures)
+
+
+def _hints(effect: effects.TellHints) -> Message:
+    return Message(_T.HINTS, arguments=(effect.others_wait, effect.limited_present, effect.shallow))
+
+
+def _scheduling(effect: effects.TellScheduling) -> Message:
+    return Message(_T.SCHED_ON if effect.on else _T.SCHED_OFF)
+
+
+_VARIABLE: Final[dict[type[Any], tuple[MessageType, Callable[[Any], Message]]]] = {
+    effects.TellCoreLimit: (_T.UPDATE_CORE_LIMIT, _core_limit),
+    effects.TellMemoryLimit: (_T.UPDATE_LIMIT, _memory_limit),
+    effects.TellLease: (_T.LEASE, _lease),
+    effects.RecallLease: (_T.LEASE_RECALL, _recall),
+    effects.Reserved: (_T.MEM_RESERVED, _reserved),
+    effects.Refused: (_T.MEM_REFUSED, _refused),
+    effects.TellHints: (_T.HINTS, _hints),
+    effects.TellScheduling: (_T.SCHED_ON, _scheduling),
+}
+
+
+def _constant_teller(kind: MessageType, dialect: Dialect) -> Teller:
+    frame = encode(Message(kind), dialect)
+    return lambda _effect: frame
+
+
+def _variable_teller(message_of: Callable[[Any], Message], dialect: Dialect) -> Teller:
+    return lambda effect: encode(message_of(effect), dialect)
+
+
+def _tellers(dialect: Dialect) -> dict[type[Any], Teller]:
+    table: dict[type[Any], Teller] = {}
+    for effect, kind in _CONSTANT.items():
+        if MESSAGES[kind].since_version <= dialect.version:
+            table[effect] = _constant_teller(kind, dialect)
+    for effect, (kind, message_of) in _VARIABLE.items():
+        if MESSAGES[kind].since_version <= dialect.version:
+            table[effect] = _variable_teller(message_of, dialect)
+    return table
+
+
+TELLERS: Final = {dialect.name: _tellers(dialect) for dialect in DIALECTS}

@@ -1,0 +1,72 @@
+"""Which pod or container a process is in, from /proc/PID/cgroup.
+
+1. The first pod or container from the root counts. A process can make cgroups only below its own, so what it
+   can imitate stands behind what is true.
+2. What stands below ``user.slice`` was delegated to a user, who can name it as he likes: no pod is there, and
+   a container found there carries the user's name, so that one user cannot enter another's tenant.
+3. cgroup v1 lists a path for each hierarchy. A pod's process is in the pod in all that the runtime manages,
+   so any of them may tell, the first in the file first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+_UID: Final = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+_POD_DIRECTORY: Final = re.compile(rf"pod{_UID}")  # cgroupfs driver
+_POD_SLICE: Final = re.compile(rf"(?:[a-z0-9]+-)*kubepods(?:-besteffort|-burstable)?-pod{_UID}\.slice")
+_POD_PARENTS: Final = frozenset({"kubepods", "besteffort", "burstable", "kubepods.slice"})
+_CONTAINER: Final = re.compile(r"(?:[a-z][a-z-]*-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
+_LXC: Final = re.compile(r"lxc\.payload\.(?P<id>[A-Za-z0-9._-]{1,64})")
+_USER: Final = re.compile(r"user-(?P<number>[0-9]+)\.slice")
+
+
+class Place(NamedTuple):
+    """Where a process is. At most one of the two is set; both empty: in no container."""
+
+    pod_uid: str = ""
+    container: str = ""
+
+    @property
+    def contained(self) -> bool:
+        return bool(self.pod_uid or self.container)
+
+
+HOST: Final = Place()
+
+
+def _place_of_path(path: str) -> Place:
+    user, before = "", ""
+    for part in path.split("/"):
+        if part == "user.slice" and not user:
+            user = "user"
+        elif user and (match := _USER.fullmatch(part)):
+            user = f"user-{match['number']}"
+        if not user:
+            pod = _POD_SLICE.fullmatch(part)
+            if pod is None and before in _POD_PARENTS:
+                pod = _POD_DIRECTORY.fullmatch(part)
+            if pod is not None:
+                return Place(pod_uid=pod["uid"].replace("_", "-"))
+        container = _CONTAINER.fullmatch(part) or _LXC.fullmatch(part)
+        if container is not None:
+            return Place(container=f"{user}/{container['id']}" if user else container["id"])
+        before = part
+    return HOST
+
+
+def place_of(cgroup_file: str) -> Place:
+    """The place told by the text of a /proc/PID/cgroup."""
+    places = []
+    for line in cgroup_file.splitlines():
+        fields = line.split(":", 2)
+        if len(fields) == 3:
+            places.append(_place_of_path(fields[2]))
+    for place in places:
+        if place.pod_uid:
+            return place
+    for place in places:
+        if place.container:
+            return place
+    return HOST

@@ -1,0 +1,163 @@
+"""Who is at the other end of a socket, as the kernel tells it.
+
+1. A pidfd of the peer is held before anything is read about it. A process that the pidfd still shows alive
+   after the reading was the one read about: its pid cannot have been given away meanwhile.
+2. Kernels without SO_PEERPIDFD give only the pid. Then start time and cgroup are read before and after the
+   pidfd is opened and must agree.
+3. pid 0 means that the peer's pid is in a namespace we cannot see; without a pid there is no identity.
+4. Only files of /proc are read that never wait for the process: stat and cgroup, not cmdline or environ.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+from typing import Final, NamedTuple
+
+from nvshare.pods.cgroups import HOST, Place, place_of
+
+SO_PEERPIDFD: Final = 77
+_CREDENTIALS: Final = struct.Struct("3i")
+_START_FIELD: Final = 19  # of what follows the command's closing bracket; field 22 of the manual page
+_PARENT_FIELD: Final = 1
+_PROC_BYTES: Final = 65_536
+ANCESTORS_MAX: Final = 64
+PEER_DEAD: Final = "peer_dead"
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+
+
+class IdentityError(Exception):
+    """The peer cannot be told; ``reason`` is one word for the answer, the log and a counter."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+class Exhausted(Exception):  # noqa: N818 - a state of ours, no error of the peer's
+    """We lack descriptors or memory to look; the peer is to wait, not to be refused."""
+
+
+class Process(NamedTuple):
+    """One process for ever: a pid is reused, a pid with its start time is not."""
+
+    pid: int
+    start_ticks: int
+
+
+class Peer(NamedTuple):
+    """The process at the other end of a connection."""
+
+    process: Process
+    uid: int
+    place: Place
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _PROC_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _stat_fields(pid: int) -> list[bytes]:
+    # The command stands in brackets and may contain anything, brackets too.
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def process_of(pid: int) -> Process | None:
+    """The process that has this pid now, or None."""
+    try:
+        return Process(pid, int(_stat_fields(pid)[_START_FIELD]))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def pidfd_dead(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def open_process(process: Process) -> int | None:
+    """A pidfd of exactly this process, or None if it is gone."""
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    if process_of(process.pid) == process and not pidfd_dead(pidfd):
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def peer_credentials(connection: socket.socket) -> tuple[int, int]:
+    """The peer's pid and uid at the time it connected."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _gid = _CREDENTIALS.unpack(raw)
+    return pid, uid
+
+
+def _peer_pidfd(connection: socket.socket, pid: int) -> int:
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno not in (errno.ENOPROTOOPT, errno.EOPNOTSUPP):
+            raise
+    before = (process_of(pid), _read(f"/proc/{pid}/cgroup"))
+    pidfd = os.pidfd_open(pid)
+    if (process_of(pid), _read(f"/proc/{pid}/cgroup")) != before:
+        os.close(pidfd)
+        raise IdentityError("peer_changed", f"pid {pid} changed hands or moved while it was looked at")
+    return pidfd
+
+
+def identify(connection: socket.socket) -> tuple[Peer, int]:
+    """The peer and a pidfd of it, which the caller closes."""
+    pid, uid = peer_credentials(connection)
+    if pid <= 0:
+        raise IdentityError("pid_not_visible", "the peer's pid is not in our namespace; hostPID is needed")
+    try:
+        pidfd = _peer_pidfd(connection, pid)
+        try:
+            process = process_of(pid)
+            place = place_of(_read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape"))
+            if process is None or pidfd_dead(pidfd):
+                raise IdentityError(PEER_DEAD, f"pid {pid} is dead")
+        except BaseException:
+            os.close(pidfd)
+            raise
+    except OSError as error:
+        if error.errno in _EXHAUSTED:
+            raise Exhausted from error
+        raise IdentityError(PEER_DEAD, f"pid {pid}: {error}") from error
+    return Peer(process, uid, place), pidfd
+
+
+def ancestors(process: Process) -> list[Process]:
+    """The process and its parents, nearest first, as far as they can be told for certain."""
+    found: list[Process] = []
+    pid = process.pid
+    while pid > 0 and len(found) < ANCESTORS_MAX:
+        try:
+            fields = _stat_fields(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            break
+        current = Process(pid, int(fields[_START_FIELD]))
+        if found and current.start_ticks > found[-1].start_ticks:
+            break  # a parent is older than its child: this pid has been reused
+        found.append(current)
+        pid = int(fields[_PARENT_FIELD])
+    return found
+
+
+def own_place() -> Place:
+    """Where we are ourselves."""
+    try:
+        return place_of(_read("/proc/self/cgroup").decode(errors="surrogateescape"))
+    except OSError:
+        return HOST

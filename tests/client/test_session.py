@@ -1,0 +1,243 @@
+"""The client's side of the protocol in virtual time."""
+
+from __future__ import annotations
+
+from nvshare.client.session import GAP_NS, KEEP_ALIVE_NS, SILENCE_NS, Phase, Session
+from nvshare.wire.codec import Decoder, encode, format_client_id
+from nvshare.wire.dialects import V3
+from nvshare.wire.messages import Message, MessageType
+
+T = MessageType
+
+
+class Talk:
+    """A session and the daemon's end of its connection."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000_000_000
+        self.session = Session("GPU-x", "pod", "default", 1, self.now_ns)
+        self._decoder = Decoder(V3)
+
+    def connect(self) -> None:
+        self._decoder = Decoder(V3)
+        self.session.connected(self.now_ns)
+
+    def said(self) -> list[Message]:
+        messages = self._decoder.feed(bytes(self.session.output))
+        self.session.output.clear()
+        return messages
+
+    def kinds(self) -> list[MessageType]:
+        return [message.type for message in self.said()]
+
+    def tell(self, kind: MessageType, *arguments: int, **fields: object) -> None:
+        message = Message(kind, arguments=arguments, **fields)  # type: ignore[arg-type]
+        self.session.received(encode(message, V3), self.now_ns)
+
+    def register(self) -> None:
+        self.connect()
+        assert self.kinds() == [T.REGISTER]
+        self.tell(T.SCHED_ON, data=format_client_id(7), core_limit_percent=30)
+        self.tell(T.KEEP_ALIVE, 0, 99)
+
+    def pass_time(self, duration_ns: int) -> None:
+        self.now_ns += duration_ns
+        self.session.tick(self.now_ns)
+
+    def hold(self) -> None:
+        self.session.wait(self.now_ns)
+        assert self.kinds() == [T.REQ_LOCK]
+        assert not self.session.enter(self.now_ns)
+        self.tell(T.LOCK_OK)
+        assert self.session.enter(self.now_ns)
+
+
+def test_registers_and_learns_its_limits() -> None:
+    talk = Talk()
+    talk.register()
+    session = talk.session
+    assert (session.phase, session.client_id, session.epoch, session.core_percent) == (Phase.READY, 7, 99, 30)
+
+
+def test_a_turn_ends_when_the_block_does() -> None:
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.tell(T.DROP_LOCK)
+    assert talk.said() == []
+    talk.now_ns += 5_000_000
+    talk.session.leave(talk.now_ns)
+    [ended] = talk.said()
+    assert ended.named_arguments() == {"busy_ns": 5_000_000, "idle_ns": 0, "kernel_ns": 5_000_000, "again": 0}
+
+
+def test_whoever_waits_at_the_end_of_a_turn_asks_with_it() -> None:
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.tell(T.DROP_LOCK)
+    talk.session.wait(talk.now_ns)
+    assert not talk.session.enter(talk.now_ns)
+    talk.session.leave(talk.now_ns)
+    [ended] = talk.said()
+    assert ended.named_arguments()["again"] == 1
+
+
+def test_a_gap_is_told_once_and_its_end_too() -> None:
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.session.leave(talk.now_ns)
+    talk.pass_time(GAP_NS - 1)
+    assert talk.said() == []
+    talk.pass_time(1)
+    [idle] = talk.said()
+    assert (idle.type, idle.named_arguments()["idle_ns"]) == (T.BUSY, GAP_NS)
+    talk.pass_time(GAP_NS)
+    assert talk.said() == []
+    talk.session.wait(talk.now_ns)
+    assert talk.session.enter(talk.now_ns)
+    [working] = talk.said()
+    assert (working.type, working.named_arguments()["idle_ns"]) == (T.BUSY, 0)
+    talk.session.leave(talk.now_ns)
+    talk.tell(T.DROP_LOCK)
+    assert talk.kinds() == [T.TURN_ENDED]
+
+
+def test_resumes_with_what_it_has() -> None:
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.tell(T.LEASE, 1, 1000, 0)
+    assert talk.session.ask(600).answer is True
+    talk.said()
+    talk.now_ns += 3_000_000
+    talk.session.disconnected(talk.now_ns)
+    talk.now_ns += 2_000_000
+    talk.connect()
+    [resume] = talk.said()
+    assert (resume.type, resume.id) == (T.RESUME, 7)
+    assert resume.named_arguments() == {
+        "epoch": 99,
+        "held_ns": 5_000_000,
+        "busy_ns": 5_000_000,
+        "allocated_bytes": 600,
+        "request_seq": 0,
+        "reserve_seq": 0,
+        "reserve_bytes": 0,
+    }
+    talk.tell(T.RESUMED, 100, id=8)
+    assert (talk.session.client_id, talk.session.epoch, talk.session.holds) == (8, 100, True)
+
+
+def test_a_turn_that_ends_while_resuming_is_told_after() -> None:
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.tell(T.DROP_LOCK)
+    talk.session.disconnected(talk.now_ns)
+    talk.connect()
+    assert talk.said()[0].named_arguments()["held_ns"] > 0
+    talk.session.leave(talk.now_ns)
+    assert talk.said() == []
+    talk.tell(T.RESUMED, 100, id=8)
+    assert talk.kinds() == [T.TURN_ENDED]
+
+
+def test_a_request_made_while_resuming_is_not_lost() -> None:
+    talk = Talk()
+    talk.register()
+    talk.session.disconnected(talk.now_ns)
+    talk.connect()
+    assert talk.said()[0].named_arguments()["request_seq"] == 0
+    talk.session.wait(talk.now_ns)
+    talk.tell(T.RESUMED, 100, id=8)
+    assert talk.kinds() == [T.REQ_LOCK]
+
+
+def test_who_is_not_known_any_more_registers_afresh_and_asks_again() -> None:
+    talk = Talk()
+    talk.register()
+    talk.session.wait(talk.now_ns)
+    talk.said()
+    talk.session.disconnected(talk.now_ns)
+    talk.connect()
+    assert talk.said()[0].named_arguments()["request_seq"] == 1
+    talk.tell(T.REFUSED, data="unknown_client")
+    assert talk.kinds() == [T.REGISTER]
+    talk.tell(T.SCHED_ON, data=format_client_id(9), core_limit_percent=100)
+    assert talk.kinds() == [T.REQ_LOCK]
+
+
+def test_ten_seconds_of_silence_open_the_gate() -> None:
+    talk = Talk()
+    talk.register()
+    talk.session.wait(talk.now_ns)
+    talk.pass_time(SILENCE_NS - 1)
+    assert not talk.session.may_enter()
+    talk.pass_time(1)
+    assert talk.session.may_enter()
+    assert talk.session.ungated
+    talk.tell(T.KEEP_ALIVE, 1, 99)
+    assert not talk.session.may_enter(), "the daemon lives: back to the queue"
+
+
+def test_waiters_ask_whether_the_daemon_lives_and_idle_ones_do_not() -> None:
+    talk = Talk()
+    talk.register()
+    talk.said()
+    talk.pass_time(10 * KEEP_ALIVE_NS)
+    assert talk.said() == []
+    assert talk.session.deadline_ns() is None
+    talk.session.wait(talk.now_ns)
+    talk.said()
+    talk.pass_time(KEEP_ALIVE_NS)
+    assert talk.kinds() == [T.KEEP_ALIVE]
+
+
+def test_a_daemon_that_was_not_asked_is_not_silent() -> None:
+    talk = Talk()
+    talk.register()
+    talk.pass_time(100 * SILENCE_NS)
+    talk.session.wait(talk.now_ns)
+    talk.session.tick(talk.now_ns)
+    assert not talk.session.may_enter()
+
+
+def test_memory_under_a_lease_on_request_and_alone() -> None:
+    talk = Talk()
+    talk.register()
+    talk.tell(T.LEASE, 3, 1000, 0)
+    assert talk.session.ask(900).answer is True
+    assert talk.session.ask(200).answer is False
+    talk.said()
+    talk.tell(T.LEASE_RECALL, 3)
+    [returned] = talk.said()
+    assert (returned.type, returned.arguments) == (T.LEASE_RETURNED, (3, 900))
+    first, second = talk.session.ask(50), talk.session.ask(70)
+    [asked] = talk.said()
+    assert (asked.type, asked.arguments) == (T.MEM_RESERVE, (1, 50))
+    talk.tell(T.MEM_RESERVED, 1, 50)
+    assert (first.answer, second.answer) == (True, None)
+    assert [message.arguments for message in talk.said()] == [(950, 1), (2, 70)]
+    talk.tell(T.MEM_REFUSED, 2, 1000, 950, 70)
+    assert second.answer is False
+    talk.session.disconnected(talk.now_ns)
+    assert talk.session.ask(60).answer is False, "within the last limit while the daemon is away"
+    assert talk.session.ask(50).answer is True
+
+
+def test_off_opens_the_gate_and_on_closes_it() -> None:
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.tell(T.SCHED_OFF)
+    talk.session.leave(talk.now_ns)
+    talk.session.wait(talk.now_ns)
+    assert talk.session.enter(talk.now_ns)
+    talk.said()
+    talk.tell(T.SCHED_ON)
+    talk.session.leave(talk.now_ns)
+    assert talk.said() == [], "it holds nothing it could release"
+    talk.session.wait(talk.now_ns)
+    assert talk.kinds() == [T.REQ_LOCK]

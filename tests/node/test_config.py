@@ -1,0 +1,96 @@
+"""Flag, environment, file, default; and what each is told when it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nvshare.core.settings import SETTINGS, SettingError, Whole
+from nvshare.node.config import DAEMON_SETTINGS, ConfigError, Value, load, needs_restart, print_config
+
+GPU = "GPU-00000000-0000-0000-0000-000000000000"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "nvshare.yaml"
+    path.write_text(
+        f"sock_dir: /from/file\ngpus: {GPU}=16Gi\nlog: warning\ndrain_grace_ms: 700\ndebug: true\n"
+    )
+    return path
+
+
+def test_precedence_and_provenance(file: Path) -> None:
+    environment = {
+        "NVSHARE_SOCK_DIR": "/from/env",
+        "NVSHARE_LOG": "debug",
+        "NVSHARE_DEBUG": "",
+        "PATH": "/bin",
+    }
+    config = load({"NVSHARE_SOCK_DIR": "/from/flag"}, environment, file)
+    assert config.values["NVSHARE_SOCK_DIR"] == Value("/from/flag", "flag")
+    assert config.values["NVSHARE_LOG"] == Value("debug", "environment")
+    assert config.values["NVSHARE_DRAIN_GRACE_MS"] == Value("700", "file")
+    assert config.values["NVSHARE_DEBUG"] == Value("1", "file"), "set to nothing is not set"
+    assert config.values["NVSHARE_OVERTAKE_SEC"] == Value("10", "default")
+    assert config.core.drain_grace_ns == 700_000_000
+    shown = print_config(config).splitlines()
+    assert len(shown) == len(SETTINGS) + len(DAEMON_SETTINGS)
+    assert [line.split() for line in shown if "DRAIN_GRACE" in line] == [
+        ["NVSHARE_DRAIN_GRACE_MS", "700", "(file)"]
+    ]
+
+
+@pytest.mark.parametrize("row", [*SETTINGS, *DAEMON_SETTINGS], ids=lambda row: row.variable)
+def test_every_variable_is_checked(row: object) -> None:
+    variable, accepts = row.variable, row.accepts  # type: ignore[attr-defined]
+    values = ["\0nonsense"]
+    if isinstance(accepts, Whole):
+        values += [str(accepts.least - 1), str(accepts.most + 1), "1.5", "0x10", " 5"]
+        for good in (accepts.least, accepts.most):
+            assert load({}, {variable: str(good)}, None).values[variable].text == str(good)
+    for value in values:
+        with pytest.raises(SettingError) as error:
+            load({}, {variable: value}, None)
+        assert variable in str(error.value)
+        assert repr(value) in str(error.value)
+        assert accepts.describe() in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("debug", "log", "level"), [("1", "error", "debug"), ("0", "info", "info"), ("", "off", "off")]
+)
+def test_debug_is_a_word_for_a_level(debug: str, log: str, level: str) -> None:
+    assert load({}, {"NVSHARE_DEBUG": debug, "NVSHARE_LOG": log}, None).log_level == level
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("colour: red", "'colour' is no setting; accepted: "),
+        ("LOG: info", "'LOG' is no setting"),
+        ("- a", "no mapping"),
+        ("log: [a]", "log is ['a']"),
+        ("log: {", "cannot be read"),
+        ("\x00", "cannot be read"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load({}, {}, path)
+    assert words in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml"):
+        load({}, {}, tmp_path / "absent.yaml")
+
+
+def test_what_needs_a_restart_is_known() -> None:
+    old = load({}, {}, None)
+    new = load({}, {"NVSHARE_SOCK_DIR": "/x", "NVSHARE_LOG": "debug", "NVSHARE_DRAIN_GRACE_MS": "100"}, None)
+    assert needs_restart(old, new) == ["NVSHARE_SOCK_DIR"]

@@ -1,0 +1,341 @@
+"""Operating the daemon: directories, signals, settings, control, and what it says."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nvshare.cli.ctl import command as ctl_command
+from nvshare.node.controlling import Rejected
+from nvshare.wire.dialects import V2
+from nvshare.wire.messages import MessageType
+from tests.node.harness import PATIENCE_SEC, DaemonProcess, gpu_key, in_child, running
+
+T = MessageType
+
+
+def nvshare(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nvshare", *arguments]
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("NVSHARE_")}
+    return subprocess.run(
+        command, env={**inherited, **environment}, capture_output=True, text=True, timeout=PATIENCE_SEC
+    )
+
+
+def ctl(daemon: DaemonProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return nvshare("ctl", "--private-dir", str(daemon.private_dir), *arguments)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_modes_are_those_the_seeds_have(daemon: DaemonProcess) -> None:
+    assert mode(daemon.sock_dir) == 0o711
+    assert mode(daemon.path) == 0o722
+    assert mode(daemon.private_dir) == 0o700
+    assert mode(daemon.private_dir / "control.sock") == 0o600
+    assert mode(daemon.private_dir / "token") == 0o600
+    assert os.listdir(daemon.sock_dir) == ["scheduler.sock"]
+
+
+@pytest.mark.parametrize("shared", ["sock", "private"])
+def test_a_second_daemon_says_who_has_the_directory(
+    daemon: DaemonProcess, tmp_path: Path, shared: str
+) -> None:
+    sock_dir = daemon.sock_dir if shared == "sock" else tmp_path / "s"
+    private_dir = daemon.private_dir if shared == "private" else tmp_path / "p"
+    second = nvshare("scheduler", "--sock-dir", str(sock_dir), "--private-dir", str(private_dir))
+    assert second.returncode == 4
+    assert f"pid {daemon.pid}" in second.stderr
+    daemon.client("still-served").cycle()
+
+
+def test_sigterm_ends_it_within_2_s(open_path: Path) -> None:
+    with running(open_path) as daemon:
+        clients = [daemon.client(f"c{number}") for number in range(20)]
+        start = time.monotonic()
+        assert daemon.stop() == 0
+        assert time.monotonic() - start < 2 * _slowness()
+        assert not daemon.path.exists()
+        assert all(client.ended() for client in clients)
+
+
+def _slowness() -> float:
+    """How much slower than a free machine this one is now: 1 when nobody else computes."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    return max(1.0, load / cores) * 2
+
+
+def test_sighup_reloads_and_keeps_the_old_settings_if_the_file_is_bad(open_path: Path) -> None:
+    file = open_path / "config.yaml"
+    file.write_text("log: info\n")
+    with running(open_path, arguments=["--config", str(file)]) as daemon:
+        file.write_text("log: info\nswitch_time_fixed: 77\nswitch_time_mode: fixed\nmetrics_addr: '1234'\n")
+        os.kill(daemon.pid, signal.SIGHUP)
+        daemon.wait_words("settings reloaded")
+        assert any("needs a restart" in line and "NVSHARE_METRICS_ADDR" in line for line in daemon.log)
+        daemon.client()
+        [gpu] = daemon.control.ask("GET", "/v1/gpus")["gpus"]
+        assert gpu["slice_ns"] == 77 * 10**9
+        file.write_text("switch_time_fixed: 0\n")
+        os.kill(daemon.pid, signal.SIGHUP)
+        daemon.wait_words("settings not reloaded")
+        [gpu] = daemon.control.ask("GET", "/v1/gpus")["gpus"]
+        assert gpu["slice_ns"] == 77 * 10**9
+
+
+def test_json_logs_are_json(open_path: Path) -> None:
+    with running(open_path, environment={"NVSHARE_LOG_FORMAT": "json"}) as daemon:
+        daemon.client("a")
+        daemon.wait_words("client registered")
+        lines = [json.loads(line) for line in daemon.log]
+        assert [line["pod"] for line in lines if line["event"] == "client registered"] == ["default/a"]
+
+
+def test_one_line_a_tenant_event_and_none_a_cycle(daemon: DaemonProcess) -> None:
+    client = daemon.client("quiet")
+    daemon.wait_words("client registered")
+    lines = len(daemon.log)
+    for _ in range(200):
+        client.cycle()
+    client.round_trip()
+    client.close()
+    daemon.wait_words("client disconnected")
+    assert len(daemon.log) == lines + 1
+
+
+def test_limits_change_with_the_words_that_tools_look_for(daemon: DaemonProcess) -> None:
+    client = daemon.client("web", dialect=V2)
+    assert ctl(daemon, "quota", "set", "web", "--memory", "4Gi", "--core", "30").returncode == 0
+    assert client.expect(T.UPDATE_LIMIT).memory_limit_bytes == 4 << 30
+    assert client.expect(T.UPDATE_CORE_LIMIT).core_limit_percent == 30
+    for words in (
+        "Memory limit changed for pod default/web",
+        "Sending UPDATE_LIMIT",
+        "Compute limit changed for pod default/web",
+        "Sending UPDATE_CORE_LIMIT",
+    ):
+        daemon.wait_words(words)
+    assert ctl(daemon, "quota", "set", "web", "--core", "40").returncode == 0
+    limits = daemon.control.ask("GET", "/v1/quotas/web")["limits"]
+    assert (limits["memory_bytes"], limits["core_percent"]) == (4 << 30, 40), "what is not named stays"
+    assert ctl(daemon, "quota", "unset", "web").returncode == 0
+    assert client.expect(T.UPDATE_LIMIT).memory_limit_bytes == 0
+
+
+def test_ctl_shows_and_changes(daemon: DaemonProcess) -> None:
+    daemon.client("web").lock()
+    assert f"{daemon.pid}" in ctl(daemon, "status").stdout
+    assert gpu_key() in ctl(daemon, "gpus").stdout
+    assert "default/web" in ctl(daemon, "clients").stdout
+    assert "running" in ctl(daemon, "explain", "web").stdout
+    assert ctl(daemon, "off").stdout == "scheduling off\n"
+    assert daemon.status()["scheduling_on"] is False
+    assert ctl(daemon, "on").stdout == "scheduling on\n"
+    assert json.loads(ctl(daemon, "--json", "tq", "5").stdout) == {"seconds": 5}
+    assert ctl(daemon, "token").stdout.strip() == (daemon.private_dir / "token").read_text().strip()
+    answer = json.loads(
+        ctl(daemon, "--json", "quota", "set", "web", "--core", "30", "--policy", "share").stdout
+    )
+    assert (answer["limits"]["core_percent"], answer["limits"]["share"]) == (30, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("quota", "set", "web", "--core", "0"),
+            "'0' is not understood; accepted: a whole number from 1 to 100",
+        ),
+        (("quota", "set", "web", "--memory", "lots"), "'lots' is not understood"),
+        (("quota", "set", "WEB", "--core", "5"), "'WEB' is no pod; accepted: "),
+        (("quota", "set", "web"), "nothing to set"),
+        (("tq", "0"), "'0' is no slice; accepted: whole seconds, 1 to 86400"),
+        (("explain", "absent"), "no process of default/absent is here"),
+    ],
+)
+def test_ctl_names_what_is_not_accepted(
+    daemon: DaemonProcess, arguments: tuple[str, ...], words: str
+) -> None:
+    result = ctl(daemon, *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+def test_ctl_without_a_daemon(tmp_path: Path) -> None:
+    result = nvshare("ctl", "status", NVSHARE_PRIVATE_DIR=str(tmp_path))
+    assert result.returncode == 3
+    assert str(tmp_path / "control.sock") in result.stderr
+
+
+def ctl_of_a_stranger(daemon: DaemonProcess, *arguments: str) -> int:
+    """The exit code of ctl run by nobody, who could not execute what lies in a private directory."""
+
+    def stranger() -> None:
+        os.setuid(65_534)
+        try:
+            ctl_command(["--private-dir", str(daemon.private_dir), *arguments])
+        except SystemExit as ended:
+            os._exit(int(ended.code or 0))
+
+    _, status = os.waitpid(in_child(stranger), 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def test_ctl_of_a_stranger(daemon: DaemonProcess) -> None:
+    assert ctl_of_a_stranger(daemon, "status") == 5
+
+
+def test_control_checks_credentials_at_accept(daemon: DaemonProcess) -> None:
+    """Even if the directory let strangers in."""
+    daemon.private_dir.chmod(0o711)
+    (daemon.private_dir / "control.sock").chmod(0o666)
+    assert ctl_of_a_stranger(daemon, "off") == 5
+    assert daemon.status()["scheduling_on"] is True
+    assert daemon.counters()["refused"] == {"not_permitted": 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v1/quotas/web", {"core_percent": 101}),
+        ("PUT", "/v1/quotas/web", {"memory_bytes": -1}),
+        ("PUT", "/v1/quotas/web", {"policy": "greedy"}),
+        ("PUT", "/v1/quotas/web", {"colour": 1}),
+        ("PUT", "/v1/quotas/We%20b", {"core_percent": 1}),
+        ("PUT", "/v1/slice", {"seconds": 0}),
+        ("PUT", "/v1/scheduling", {"on": "maybe"}),
+        ("POST", "/v1/runs", {"pid": 2**22 + 1, "pod": "x"}),
+        ("GET", "/v1/tenants/absent", None),
+    ],
+)
+def test_control_refuses_what_cannot_be_meant(
+    daemon: DaemonProcess, method: str, path: str, body: object
+) -> None:
+    with pytest.raises(Rejected):
+        daemon.control.ask(method, path, body)
+    assert daemon.status()["scheduling_on"] is True
+
+
+def test_control_survives_nonsense(daemon: DaemonProcess) -> None:
+    for raw in (
+        b"\0" * 100_000,
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"PUT /v1/quotas/a HTTP/1.1\r\ncontent-length: 9\r\n",
+    ):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect(str(daemon.control.path))
+            try:
+                stranger.sendall(raw)
+            except OSError:
+                continue
+    connection = http.client.HTTPConnection("daemon")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(daemon.control.path))
+    connection.request("PUT", "/v1/quotas/a", b"x" * 100_000)
+    assert connection.getresponse().status == 400
+    connection.close()
+
+
+def test_a_run_is_the_pod_of_its_children(daemon: DaemonProcess) -> None:
+    body = {"pid": os.getpid(), "pod": "job", "core_percent": 25, "memory_bytes": 1 << 30}
+    assert daemon.control.ask("POST", "/v1/runs", body)["limits"]["core_source"] == "run"
+    client = daemon.client()
+    assert client.client_id
+    [row] = daemon.control.ask("GET", "/v1/clients")["clients"]
+    assert (row["pod"], row["core_percent"], row["memory_limit_bytes"]) == ("default/job", 25, 1 << 30)
+
+
+def test_a_run_that_ended_leaves_no_limits(daemon: DaemonProcess) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as run:
+        daemon.control.ask("POST", "/v1/runs", {"pid": run.pid, "pod": "job", "core_percent": 25})
+        assert daemon.control.ask("GET", "/v1/quotas/job")["limits"]["core_percent"] == 25
+        assert daemon.stop() == 0
+        daemon.start()
+        assert daemon.control.ask("GET", "/v1/quotas/job")["limits"]["core_percent"] == 25
+        run.kill()
+    daemon.wait_words("Compute limit changed for pod default/job source=none")
+    assert daemon.control.ask("GET", "/v1/quotas/job")["limits"]["core_percent"] == 100
+
+
+def test_known_gpus_are_the_only_ones(open_path: Path) -> None:
+    gpus = f"{gpu_key(0)}=16Gi,{gpu_key(1)}=8Gi"
+    with running(open_path, arguments=["--gpus", gpus]) as daemon:
+        assert daemon.connect().register(gpu=gpu_key(2)).data == "unknown_gpu"
+        assert daemon.connect().register(gpu="all").data == "several_gpus"
+        daemon.client("a", "1")
+        daemon.client("b", f"{gpu_key(0)},{gpu_key(1)}", V2)
+        rows = {row["pod"]: row["gpu"] for row in daemon.control.ask("GET", "/v1/clients")["clients"]}
+        assert rows == {"default/a": gpu_key(1), "default/b": gpu_key(0)}
+        totals = [gpu["total_bytes"] for gpu in daemon.control.ask("GET", "/v1/gpus")["gpus"]]
+        assert totals == [16 << 30, 8 << 30]
+
+
+def test_nvml_that_is_not_there_is_an_error_if_it_was_asked_for(tmp_path: Path) -> None:
+    result = nvshare(
+        "scheduler", "--sock-dir", str(tmp_path), "--private-dir", str(tmp_path / "p"), "--gpus", "nvml"
+    )
+    assert result.returncode == 2
+    assert "NVML" in result.stderr
+
+
+def test_print_config_and_bad_values() -> None:
+    shown = nvshare("scheduler", "--print-config", "--gpus", f"{gpu_key()}=1Gi", NVSHARE_LOG="error")
+    assert shown.returncode == 0
+    assert "NVSHARE_LOG                        error  (environment)" in shown.stdout
+    for variable, value in (("NVSHARE_METRICS_ADDR", "x:y"), ("NVSHARE_COMPUTE_WINDOW_MS", "499")):
+        result = nvshare("scheduler", "--print-config", **{variable: value})
+        assert result.returncode == 2
+        assert f"{variable}={value!r}" in result.stderr
+
+
+WALL_CLOCK_THAT_JUMPS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+
+/* The wall clock jumps a day forth and back at every call; every other clock goes as ever. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static int (*real)(clockid_t, struct timespec *);
+    static int calls;
+    if (!real)
+        real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, now);
+    if (clock == CLOCK_REALTIME)
+        now->tv_sec += (calls++ % 3 - 1) * 86400;
+    return result;
+}
+"""
+
+
+def test_steps_of_the_wall_clock_change_nothing(open_path: Path) -> None:
+    source, library = open_path / "clock.c", open_path / "clock.so"
+    source.write_text(WALL_CLOCK_THAT_JUMPS)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    with running(open_path, environment={"LD_PRELOAD": str(library)}) as daemon:
+        for pod in ("a", "b"):
+            daemon.set_quota(pod, core_percent=45)
+        first, second = daemon.client("a"), daemon.client("b")
+        first.lock()
+        start_ns = time.monotonic_ns()
+        for _ in range(5):
+            second.send(T.REQ_LOCK)
+            first.expect(T.DROP_LOCK)
+            first.send(T.LOCK_RELEASED)
+            second.expect(T.LOCK_OK)
+            first, second = second, first
+        assert time.monotonic_ns() - start_ns < 20_000_000_000, "five turns, none longer than a few seconds"
+        days = {line[:10] for line in daemon.log if line[:2] == "20"}
+        assert len(days) > 1, "the clock did jump"
