@@ -78,32 +78,19 @@ def overlaps(workers: list[Worker], gpu: int, until_ns: int) -> list[tuple[Block
     ]
 
 
-def debts_ns(daemon: DaemonProcess) -> dict[str, int]:
-    gpus = daemon.control.ask("GET", "/v1/gpus")["gpus"]
-    return {tenant["pod"]: tenant["debt_ns"] for gpu in gpus for tenant in gpu["tenants"]}
-
-
-def judge_shares(workers: list[Worker], debts: dict[str, int], whole_ns: int, short: bool) -> None:
-    """Each within 2 points of its quota over a long run.
-
-    A short run is judged by what they had together, since a busy machine takes from all of them alike, and
-    within 4 points, since whoever held while the daemon was away had a tenth of it.
-    """
-    used_ns = {
-        worker.pod: sum(block.end_ns - block.start_ns for block in worker.blocks)
-        - debts.get(f"default/{worker.pod}", 0)
-        for worker in workers
-    }
-    base_ns = sum(used_ns.values()) * 100 / sum(PERCENTS) if short else whole_ns
+def judge_shares(workers: list[Worker], whole_ns: int) -> None:
+    """Each within 2 points of its quota over the whole run."""
     for worker in workers:
-        assert used_ns[worker.pod] * 100 / base_ns == pytest.approx(worker.percent, abs=4 if short else 2), (
-            worker.pod
-        )
+        used_ns = sum(block.end_ns - block.start_ns for block in worker.blocks)
+        assert used_ns * 100 / whole_ns == pytest.approx(worker.percent, abs=2), worker.pod
 
 
-def kill_again_and_again(directory: Path, kills: int, between_sec: float, owed_counts: bool) -> None:
-    """Whoever holds when the daemon dies holds on and owes it. Over a long run that is repaid; over a short
-    one it counts as not used (``owed_counts``)."""
+def kill_again_and_again(directory: Path, kills: int, between_sec: float, whole: bool) -> None:
+    """Everybody resumes, nobody runs beside an exclusive holder, no limit is lost.
+
+    The whole run also judges time: all back within 5 s of each kill, and shares. A run of seconds cannot:
+    whoever holds when the daemon dies holds on and owes it, and a busy machine takes from all of them.
+    """
     chance = random.Random(kills)
     # A machine that is slow to schedule a thread is no late holder here: exclusivity is what is tested.
     environment = {"NVSHARE_DRAIN_GRACE_MS": "60000"}
@@ -119,9 +106,9 @@ def kill_again_and_again(directory: Path, kills: int, between_sec: float, owed_c
             daemon.start()
             back_ns = time.monotonic_ns()
             daemon.wait_status(lambda status: status["clients"] == len(workers))
-            assert time.monotonic_ns() - back_ns < 5_000_000_000, f"all back within 5 s after kill {number}"
+            if whole:
+                assert time.monotonic_ns() - back_ns < 5_000_000_000, f"all back within 5 s, kill {number}"
         time.sleep(between_sec)
-        debts = debts_ns(daemon) if owed_counts else {}
         for worker in workers:
             worker.end()
         whole_ns = time.monotonic_ns() - start_ns
@@ -130,9 +117,10 @@ def kill_again_and_again(directory: Path, kills: int, between_sec: float, owed_c
         quotas = {
             worker.pod: daemon.control.ask("GET", f"/v1/quotas/{worker.pod}")["limits"] for worker in workers
         }
-    for gpu in range(GPUS):
-        judge_shares([worker for worker in workers if worker.gpu == gpu], debts, whole_ns, short=owed_counts)
+    if whole:
+        judge_shares(workers, whole_ns)
     for worker in workers:
+        assert worker.blocks, "everybody worked"
         assert worker.client.session.resumes == kills, "none had to register afresh"
         assert worker.ungated == 0
         limits = quotas[worker.pod]
@@ -141,73 +129,9 @@ def kill_again_and_again(directory: Path, kills: int, between_sec: float, owed_c
 
 
 def test_3_kills_under_40_clients(open_path: Path) -> None:
-    kill_again_and_again(open_path, kills=3, between_sec=3, owed_counts=True)
+    kill_again_and_again(open_path, kills=3, between_sec=3, whole=False)
 
 
 @pytest.mark.verify
 def test_50_kills_under_40_clients(open_path: Path) -> None:
-    kill_again_and_again(open_path, kills=50, between_sec=4, owed_counts=False)
-
-
-def test_nothing_exclusive_is_granted_until_all_are_back(daemon: DaemonProcess) -> None:
-    for pod in ("holder", "other"):
-        daemon.set_quota(pod, core_percent=40)
-    holder, other = daemon.client("holder"), daemon.client("other")
-    holder.lock()
-    daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
-    daemon.kill()
-    daemon.start()
-    assert daemon.status()["expected_back"] == 2
-    back = daemon.connect()
-    assert back.resume(other, request_seq=1).type is T.RESUMED
-    back.round_trip()
-    gpu = daemon.control.ask("GET", "/v1/gpus")["gpus"][0]
-    waiting = {t["pod"]: t["explanation"]["reason"] for t in gpu["tenants"] if t["pod"] == "default/other"}
-    assert (gpu["running_clients"], waiting) == (0, {"default/other": "resume"})
-    holding = daemon.connect()
-    assert holding.resume(holder, held_ns=10**6, busy_ns=10**6).type is T.RESUMED
-    gpu = daemon.control.ask("GET", "/v1/gpus")["gpus"][0]
-    assert gpu["running_clients"] == 1, "the holder holds on"
-    holding.expect(T.DROP_LOCK)
-    holding.send(T.TURN_ENDED, arguments=(2 * 10**6, 0, 10**6, 0))
-    back.expect(T.LOCK_OK)
-
-
-def test_a_client_that_died_meanwhile_is_waited_for_no_longer(daemon: DaemonProcess) -> None:
-    daemon.set_quota("left", core_percent=50)
-    left = daemon.client("left")
-    daemon.wait_status(lambda status: status["checkpoints_written"] >= 1)
-    assert daemon.stop() == 0
-    daemon.start()
-    fresh = daemon.client("left")  # the same process, pod and GPU, afresh: it has given up what it was
-    assert daemon.status()["expected_back"] == 0
-    start_ns = time.monotonic_ns()
-    fresh.lock()
-    assert time.monotonic_ns() - start_ns < 4_000_000_000, "not the 5 s for clients that may come back"
-    assert left.client_id != fresh.client_id
-
-
-def test_bills_are_differences(daemon: DaemonProcess) -> None:
-    """What was billed before the restart is not billed again, what was not is."""
-    daemon.set_quota("pod", core_percent=50)
-    first = daemon.client("pod")
-    first.lock()
-    first.send(T.TURN_ENDED, arguments=(3_000_000, 0, 1_000_000, 0))
-    first.round_trip()
-    daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
-    daemon.kill()
-    daemon.start()
-    second = daemon.connect()
-    assert second.resume(first, busy_ns=8_000_000).type is T.RESUMED
-    [tenant] = daemon.control.ask("GET", "/v1/tenants/pod")["tenants"]
-    assert tenant["billed_ns"] == 5_000_000
-
-
-def test_what_ctl_set_and_off_survive(daemon: DaemonProcess) -> None:
-    daemon.set_quota("kept", core_percent=33, memory_bytes=1 << 30)
-    daemon.control.ask("PUT", "/v1/scheduling", {"on": False})
-    assert daemon.stop() == 0
-    daemon.start()
-    assert daemon.status()["scheduling_on"] is False
-    limits = daemon.control.ask("GET", "/v1/quotas/kept")["limits"]
-    assert (limits["core_percent"], limits["memory_bytes"], limits["core_source"]) == (33, 1 << 30, "ctl")
+    kill_again_and_again(open_path, kills=50, between_sec=4, whole=True)
