@@ -135,3 +135,67 @@ def test_3_kills_under_40_clients(open_path: Path) -> None:
 @pytest.mark.verify
 def test_50_kills_under_40_clients(open_path: Path) -> None:
     kill_again_and_again(open_path, kills=50, between_sec=4, whole=True)
+
+
+def test_nothing_exclusive_is_granted_until_all_are_back(daemon: DaemonProcess) -> None:
+    for pod in ("holder", "other"):
+        daemon.set_quota(pod, core_percent=40)
+    holder, other = daemon.client("holder"), daemon.client("other")
+    holder.lock()
+    daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
+    daemon.kill()
+    daemon.start()
+    assert daemon.status()["expected_back"] == 2
+    back = daemon.connect()
+    assert back.resume(other, request_seq=1).type is T.RESUMED
+    back.round_trip()
+    gpu = daemon.control.ask("GET", "/v1/gpus")["gpus"][0]
+    waiting = {t["pod"]: t["explanation"]["reason"] for t in gpu["tenants"] if t["pod"] == "default/other"}
+    assert (gpu["running_clients"], waiting) == (0, {"default/other": "resume"})
+    holding = daemon.connect()
+    assert holding.resume(holder, held_ns=10**6, busy_ns=10**6).type is T.RESUMED
+    gpu = daemon.control.ask("GET", "/v1/gpus")["gpus"][0]
+    assert gpu["running_clients"] == 1, "the holder holds on"
+    holding.expect(T.DROP_LOCK)
+    holding.send(T.TURN_ENDED, arguments=(2 * 10**6, 0, 10**6, 0))
+    back.expect(T.LOCK_OK)
+
+
+def test_a_client_that_died_meanwhile_is_waited_for_no_longer(daemon: DaemonProcess) -> None:
+    daemon.set_quota("left", core_percent=50)
+    left = daemon.client("left")
+    daemon.wait_status(lambda status: status["checkpoints_written"] >= 1)
+    assert daemon.stop() == 0
+    daemon.start()
+    fresh = daemon.client("left")  # the same process, pod and GPU, afresh: it has given up what it was
+    assert daemon.status()["expected_back"] == 0
+    start_ns = time.monotonic_ns()
+    fresh.lock()
+    assert time.monotonic_ns() - start_ns < 4_000_000_000, "not the 5 s for clients that may come back"
+    assert left.client_id != fresh.client_id
+
+
+def test_bills_are_differences(daemon: DaemonProcess) -> None:
+    """What was billed before the restart is not billed again, what was not is."""
+    daemon.set_quota("pod", core_percent=50)
+    first = daemon.client("pod")
+    first.lock()
+    first.send(T.TURN_ENDED, arguments=(3_000_000, 0, 1_000_000, 0))
+    first.round_trip()
+    daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
+    daemon.kill()
+    daemon.start()
+    second = daemon.connect()
+    assert second.resume(first, busy_ns=8_000_000).type is T.RESUMED
+    [tenant] = daemon.control.ask("GET", "/v1/tenants/pod")["tenants"]
+    assert tenant["billed_ns"] == 5_000_000
+
+
+def test_what_ctl_set_and_off_survive(daemon: DaemonProcess) -> None:
+    daemon.set_quota("kept", core_percent=33, memory_bytes=1 << 30)
+    daemon.control.ask("PUT", "/v1/scheduling", {"on": False})
+    assert daemon.stop() == 0
+    daemon.start()
+    assert daemon.status()["scheduling_on"] is False
+    limits = daemon.control.ask("GET", "/v1/quotas/kept")["limits"]
+    assert (limits["core_percent"], limits["memory_bytes"], limits["core_source"]) == (33, 1 << 30, "ctl")
