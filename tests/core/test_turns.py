@@ -317,3 +317,18 @@ def test_hints_reach_v3_holders_only_and_only_when_they_change() -> None:
     waits = model.request(old)
     hints += [effect for effect in waits if isinstance(effect, effects.TellHints)]
     assert hints == [effects.TellHints(new, True, True, False)]
+
+
+def test_who_waits_for_memory_does_not_make_holders_let_go_at_every_gap() -> None:
+    model = Model()
+    model.limit("a", 50)
+    model.limit("b", 50)
+    holder, outside = model.register("a"), model.register("b")
+    for key in (holder, outside):
+        model.use(key, 12 * GIB)
+    model.request(holder)
+    waits = model.request(outside)
+    assert effects.WaitForMemory(outside) in waits
+    assert not any(isinstance(effect, effects.TellHints) and effect.others_wait for effect in waits)
+    model.step(events.BusyReported(holder, MS, 2 * MS), 5 * MS)
+    assert model.open_gates() == [holder], "a pause of two milliseconds is no reason to swap 12 GiB"

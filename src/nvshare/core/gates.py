@@ -35,7 +35,7 @@ def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     client.dropping = False
     if account.open_ns == CLOSED:
         account.open_ns = now_ns
-    waits = gpu.waiting_weight > 0 or bool(gpu.free_ready)
+    waits = gpu.someone_waits()
     hints = (waits, gpu.limited_present, gpu.beside and not tenant.limited)
     if hints != client.hints:
         gpu.hint(client, hints[0], hints[2], out)

@@ -408,8 +408,8 @@ class Gpu:
     # ---- telling clients -------------------------------------------------------------------
 
     def someone_waits(self) -> bool:
-        """Whether an early end of the present hold would let somebody run."""
-        return self.waiting_weight > 0 or bool(self.free_ready)
+        """Whether an early end of the present hold would let somebody run; not those outside, for memory."""
+        return self.ready_count > 0 or bool(self.free_ready)
 
     def hint(self, client: Client, others_wait: bool, shallow: bool, out: list[Effect]) -> None:
         hints = (others_wait, self.limited_present, shallow)

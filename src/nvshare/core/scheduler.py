@@ -87,7 +87,7 @@ class Scheduler:
             gpu.resuming.clear()
             gpu.resume_deadline_ns = NEVER
         drop_ns = self._decide(gpu, now_ns, out)
-        waits = gpu.waiting_weight > 0 or bool(gpu.free_ready)
+        waits = gpu.someone_waits()
         if waits is not gpu.hinted_waits or gpu.beside is not gpu.hinted_beside:
             gates.refresh_hints(gpu, out)
         self._deadlines.note(gpu, drop_ns, now_ns)
