@@ -27,7 +27,7 @@ from nvshare.node.connection import Connection
 from nvshare.node.hub import Hub
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.identity import PEER_DEAD, IdentityError, Peer, Process, identify, open_process
-from nvshare.pods.tenancy import Tenancy
+from nvshare.pods.tenancy import Run, Tenancy
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
 
@@ -167,6 +167,7 @@ class Roster:
             member.connection.abort()
         self.hub.feed(events.ProcessGone(member.client), now_ns)
         logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
+        self._forget_runs_soon(member.pod)
 
     def _count(self, member: Member, step: int) -> None:
         self._per_pod[member.pod] += step
@@ -237,13 +238,13 @@ class Roster:
 
     # ---- runs --------------------------------------------------------------------------------
 
-    def add_run(self, process: Process, pod: str) -> bool:
+    def add_run(self, process: Process, run: Run) -> bool:
         """``nvshare run`` starts something in a pod; False if that process is dead already."""
         pidfd = open_process(process)
         if pidfd is None:
             return False
         try:
-            self.tenancy.add_run(process, pod)
+            self.tenancy.add_run(process, run)
         except ValueError:
             os.close(pidfd)
             raise
@@ -251,12 +252,29 @@ class Roster:
         self.hub.changed = True
         return True
 
+    def restore_run(self, process: Process, run: Run) -> None:
+        """A run of the former life, which may have ended since."""
+        if run.ended or not self.add_run(process, run):
+            self.tenancy.add_run(process, run._replace(ended=True))
+            self._forget_runs(run.pod)
+
+    def _forget_runs_soon(self, pod: str) -> None:
+        """After this callback: who leaves may be about to register afresh in it."""
+        self.hub.loop.call_soon(self._forget_runs, pod)
+
     def _run_ended(self, process: Process, pidfd: int) -> None:
-        """Its pod's limits go with the last run of it; what it left running stays in the pod."""
         self._close_pidfd(pidfd)
-        pod = self.tenancy.remove_run(process)
+        run = self.tenancy.end_run(process)
         self.hub.changed = True
-        if pod is not None and pod not in self.tenancy.runs().values():
+        if run is not None:
+            self._forget_runs(run.pod)
+
+    def _forget_runs(self, pod: str) -> None:
+        """A pod's limits go with its last run and its last process: what a job leaves behind keeps them."""
+        if pod in self._per_pod or any(former.pod == pod for former in self.formers.values()):
+            return
+        if self.tenancy.forget_ended(pod):
+            self.hub.changed = True
             self.set_limits(events.LimitsSet(pod, "run"))
 
     # ---- registering -------------------------------------------------------------------------
@@ -364,6 +382,7 @@ class Roster:
         self.hub.perform(self.hub.scheduler.forget_resuming(former.client, former.gpu, now_ns))
         self.hub.changed = True
         self.hub.arm()
+        self._forget_runs_soon(former.pod)
 
     def resume(self, connection: Connection, message: Message, now_ns: int) -> None:
         former = self.formers.get(message.id) or self.members.get(message.id)
