@@ -36,7 +36,7 @@ from nvshare.sim.gpu import SimulatedNode, SimulatorError, library_directory
 DEFAULT_CARDS: Final = "t4:2"
 READY_SEC: Final = 60
 END_SEC: Final = 10
-RESTARTS_PER_MINUTE: Final = 5
+RESTARTS_PER_MINUTE: Final = 3
 _POLL_SEC: Final = 0.02
 _LOG_LINES: Final = 50
 _LOG_BYTES_MAX: Final = 1 << 20
