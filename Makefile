@@ -67,8 +67,9 @@ verify: $(READY) simgpu compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest -n $(WORKERS) -q tests/core
 
-# The scheduling core as installations have it: compiled by mypyc, see setup.py.
+# The scheduling core as installations have it: compiled by mypyc, see setup.py. The rest is as it stands.
 compiled: $(COMPILED)/.ready
+	@cp -rp src/nvshare/. $(COMPILED)/nvshare/
 $(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py)
 	@rm -rf $(COMPILED)
 	NVSHARE_COMPILE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target $(COMPILED) .
