@@ -28,28 +28,8 @@ if TYPE_CHECKING:
 _T = MessageType
 _REGISTERED: Final = State.REGISTERED
 
-# What a registered client's message tells the core.
-_EVENTS: Final[dict[MessageType, Callable[[Connection, Message], events.Event]]] = {
-    _T.REQ_LOCK: lambda connection, _: connection.requested,
-    _T.LOCK_RELEASED: lambda connection, _: connection.released,
-    _T.TURN_ENDED: lambda connection, m: events.LockReleased(
-        connection.client, m.arguments[0], m.arguments[2], bool(m.arguments[3])
-    ),
-    _T.BUSY: lambda connection, m: events.BusyReported(connection.client, m.arguments[0], m.arguments[1]),
-    _T.MEM_UPDATE: lambda connection, m: events.MemoryUsed(connection.client, m.memory_usage_bytes),
-    _T.MEM_USED: lambda connection, m: events.MemoryUsed(connection.client, m.arguments[0], m.arguments[1]),
-    _T.MEM_RESERVE: lambda connection, m: events.MemoryAsked(
-        connection.client, m.arguments[0], m.arguments[1]
-    ),
-    _T.LEASE_RETURNED: lambda connection, m: events.LeaseReturned(
-        connection.client, m.arguments[0], m.arguments[1]
-    ),
-}
-# By number: an enumeration's members are slow to hash.
-_EVENT_OF: Final = tuple(_EVENTS.get(MessageType(n)) if n in iter(_T) else None for n in range(256))
 
-
-class Connection(asyncio.Protocol):
+class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot inherit from it
     __slots__ = (
         "_decoder",
         "_frame_tellers",
@@ -224,3 +204,25 @@ class Connection(asyncio.Protocol):
         self.state = State.CLOSED
         if self._transport is not None:
             self._transport.abort()
+
+
+# What a registered client's message tells the core.
+_EVENTS: Final[dict[MessageType, Callable[[Connection, Message], events.Event]]] = {
+    _T.REQ_LOCK: lambda connection, _: connection.requested,
+    _T.LOCK_RELEASED: lambda connection, _: connection.released,
+    _T.TURN_ENDED: lambda connection, m: events.LockReleased(
+        connection.client, m.arguments[0], m.arguments[2], bool(m.arguments[3])
+    ),
+    _T.BUSY: lambda connection, m: events.BusyReported(connection.client, m.arguments[0], m.arguments[1]),
+    _T.MEM_UPDATE: lambda connection, m: events.MemoryUsed(connection.client, m.memory_usage_bytes),
+    _T.MEM_USED: lambda connection, m: events.MemoryUsed(connection.client, m.arguments[0], m.arguments[1]),
+    _T.MEM_RESERVE: lambda connection, m: events.MemoryAsked(
+        connection.client, m.arguments[0], m.arguments[1]
+    ),
+    _T.LEASE_RETURNED: lambda connection, m: events.LeaseReturned(
+        connection.client, m.arguments[0], m.arguments[1]
+    ),
+}
+# By number: an enumeration's members are slow to hash.
+_BY_NUMBER: Final = {int(kind): event_of for kind, event_of in _EVENTS.items()}
+_EVENT_OF: Final = tuple(_BY_NUMBER.get(number) for number in range(256))

@@ -16,7 +16,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from nvshare.core import events
 from nvshare.core.limits import PodLimits
@@ -118,7 +118,8 @@ class Roster:
 
     async def _open(self, connection: Connection, connection_socket: socket.socket) -> None:
         try:
-            await self.hub.loop.connect_accepted_socket(lambda: connection, connection_socket)
+            protocol = cast(asyncio.Protocol, connection)
+            await self.hub.loop.connect_accepted_socket(lambda: protocol, connection_socket)
         except OSError as error:
             self._repeats.warning("connection lost at once", detail=error)
             connection_socket.close()
