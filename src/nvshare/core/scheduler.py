@@ -73,6 +73,11 @@ class Scheduler:
         """When to call with ``Woken`` at the latest, or None if nothing is due by itself."""
         return self._deadlines.next_ns()
 
+    @property
+    def deadline_bound_ns(self) -> int:
+        """Never later than the next deadline, and known without computing it."""
+        return self._deadlines.bound_ns
+
     # ---- one GPU moves on --------------------------------------------------------------------
 
     def _advance(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:

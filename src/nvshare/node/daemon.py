@@ -193,7 +193,7 @@ class Daemon:
         hub.scheduler.restore(checkpoint.core_part(saved, alive), now_ns)
         for pid, start_ticks, run in saved.runs:
             roster.restore_run(Process(pid, start_ticks), run)
-        hub.arm()
+        hub.arm(now_ns)
         logs.info(
             "former life restored",
             clients=len(alive),
@@ -239,8 +239,9 @@ class Daemon:
             logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
         logs.change(new.log_level, new.text("NVSHARE_LOG_FORMAT"))
         hub = self.roster.hub
-        hub.perform(hub.scheduler.reconfigure(new.core, hub.clock()))
-        hub.arm()
+        now_ns = hub.clock()
+        hub.perform(hub.scheduler.reconfigure(new.core, now_ns))
+        hub.arm(now_ns)
         self.config = new
         logs.info("settings reloaded")
 
