@@ -153,7 +153,7 @@ void gate_refresh(struct gate *gate)
     if (gate->open && !gate->paced && (paced || !open))
         lanes_make_dirty(gate);
     if (open && !gate->open)
-        gate->used_ns = gate->looked_ns = clock_ns();
+        gate->used_ns = gate->looked_ns = gate->done_ns = clock_ns(); /* a turn begins; nothing before it is a gap */
     gate->open = open;
     gate->paced = paced;
     gate->shallow = shallow;
