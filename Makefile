@@ -9,7 +9,7 @@ COMPILED := build/compiled
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled interposer clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ demo: $(READY) ## a simulated hour on two GPUs: a table and a plot
 
 test: lint unit ## everything that must pass before a change lands
 
-unit: $(READY) simgpu
+unit: $(READY) simgpu interposer
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify"
 
 # The simulated driver, with its test programs plain and under two sanitizers. valgrind is for the tests.
@@ -35,6 +35,10 @@ simgpu:
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests SANITIZE=address,undefined OUT=../../build/simgpu-address
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests SANITIZE=thread OUT=../../build/simgpu-thread
+
+# The library that is preloaded into CUDA programs.
+interposer: simgpu
+	@$(MAKE) --no-print-directory -s -C native/interposer
 
 lint: $(READY)
 	$(BIN)/ruff check .

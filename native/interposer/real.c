@@ -1,0 +1,76 @@
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+
+#include "real.h"
+
+struct real real;
+
+typedef void *(*dlsym_function)(void *, const char *);
+
+/* dlvsym is public, and not one of the functions we stand before; that is why it can find the real dlsym. */
+dlsym_function real_dlsym(void)
+{
+    static dlsym_function _Atomic found;
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+    dlsym_function function = found;
+    for (size_t i = 0; !function && i < sizeof(versions) / sizeof(versions[0]); i++)
+        *(void **)&function = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    found = function;
+    return function;
+}
+
+static void *library(const char *name)
+{
+    return dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+}
+
+/* The one after us in the order of loading: another preloaded library may stand there. */
+static void *next(void *handle, const char *symbol)
+{
+    dlsym_function look_up = real_dlsym();
+    void *found = look_up(RTLD_NEXT, symbol);
+    if (!found && handle)
+        found = look_up(handle, symbol);
+    dlerror(); /* what is not there is no error, and must not become the program's */
+    return found;
+}
+
+void real_find(void)
+{
+    void *cuda = library("libcuda.so.1");
+    void *nvml = library("libnvidia-ml.so.1");
+    (void)nvml;
+#define FIND(handle, symbol) *(void **)&real.symbol = next(handle, #symbol);
+#define GATED(symbol, name, since, variant, stream, parameters, arguments) FIND(cuda, symbol) FIND(cuda, symbol##_##variant)
+#define BLOCKING(symbol, name, since, variant, parameters, arguments) FIND(cuda, symbol) FIND(cuda, symbol##_##variant)
+#define OWN(symbol, name, since, parameters, arguments) FIND(cuda, symbol)
+#define OWN_STREAM(symbol, name, since, variant, parameters, arguments) \
+    FIND(cuda, symbol) FIND(cuda, symbol##_##variant)
+#define NVML(symbol, parameters, arguments) FIND(nvml, symbol)
+#define CALLED(symbol, parameters) FIND(cuda, symbol)
+#include "hooks.def"
+#include "called.def"
+#undef GATED
+#undef BLOCKING
+#undef OWN
+#undef OWN_STREAM
+#undef NVML
+#undef CALLED
+}
+
+bool real_is_drivers(const void *address)
+{
+    Dl_info info;
+    if (!address || !dladdr(address, &info) || !info.dli_fname)
+        return false;
+    const char *slash = strrchr(info.dli_fname, '/');
+    const char *base = slash ? slash + 1 : info.dli_fname;
+    return strncmp(base, "libcuda.so", 10) == 0 || strncmp(base, "libnvidia-ml.so", 15) == 0;
+}
+
+void *real_driver_symbol(const char *symbol)
+{
+    void *cuda = library("libcuda.so.1");
+    return cuda ? next(cuda, symbol) : NULL;
+}
