@@ -6,10 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := build/compiled
+FOR ?= 60
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled interposer clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled interposer libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,8 +22,14 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY) ## a simulated hour on two GPUs: a table and a plot
-	@$(BIN)/nvshare simulate demo --plot demo.svg
+demo: $(READY) libraries ## five tenants share GPUs, simulated ones if need be, for FOR=60 seconds
+	@$(BIN)/nvshare demo --for $(FOR)
+
+# The two libraries in C alone, without their test programs.
+libraries:
+	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy gcc libc6-dev; } || { echo "nvshare needs a C compiler as 'cc'" >&2; exit 2; }
+	@$(MAKE) --no-print-directory -s -C native/simgpu
+	@$(MAKE) --no-print-directory -s -C native/interposer
 
 test: lint unit ## everything that must pass before a change lands
 

@@ -15,6 +15,7 @@ from nvshare import __version__
 # name -> one-line help, so that `nvshare --help` imports no command's dependencies.
 COMMANDS: Final[dict[str, str]] = {
     "ctl": "Look into the daemon and change quotas.",
+    "demo": "Show five tenants that share GPUs.",
     "down": "End the node that `nvshare up` started.",
     "run": "Run a command with a part of a GPU.",
     "scheduler": "Run the daemon that shares this machine's GPUs.",

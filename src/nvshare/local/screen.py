@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from nvshare.local.node import Node
-from nvshare.local.summary import Summary, as_lines, as_table, on_terminal
+from nvshare.local.summary import Look, Summary, Totals, as_lines, as_table, on_terminal
 from nvshare.node.controlling import NoDaemon
 
 REFRESH_SEC: Final = 1.0
@@ -58,10 +58,15 @@ class Screen:
         self._head = head
         self._foot = foot
         self.summary = Summary()
+        self.totals = Totals()
 
     def look(self) -> None:
-        with contextlib.suppress(NoDaemon):  # it is being started again; the last look stays
-            self.summary.add(self._node.control.ask("GET", "/v1/gpus"))
+        try:
+            look = Look.of(self._node.control.ask("GET", "/v1/gpus"))
+        except NoDaemon:
+            return  # it is being started again; the last look stays
+        self.summary.add(look)
+        self.totals.add(look, self.summary.rows())
 
     def _picture(self) -> RenderableType:
         rows = self.summary.rows()
