@@ -76,6 +76,7 @@ bench: $(READY) $(LOCK_CYCLES) simgpu compiled ## the figures that are ratios an
 
 verify: $(READY) simgpu compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
+	$(BIN)/python -m tests.local.shares
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
 
 # The package as installations have it, its hot parts compiled by mypyc: see setup.py.

@@ -1,8 +1,8 @@
 """Who asked for how much of a GPU and got it: the table of ``nvshare up`` and of the demo.
 
 What a tenant got is GPU time in the daemon's books, as a part of the time between two looks: what it was
-billed, or, without a quota, how long it held the GPU, since such a hold is settled only when it ends. A look is
-one answer of the daemon; the older ones, a bounded number, give the window.
+billed, or, without a quota, how long it held the GPU, since such a hold is settled only when it ends. A look
+is one answer of the daemon; the older ones, a bounded number, give the window.
 """
 
 from __future__ import annotations
