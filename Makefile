@@ -45,7 +45,7 @@ simgpu:
 
 # The library that is preloaded into CUDA programs.
 interposer: simgpu
-	@$(MAKE) --no-print-directory -s -C native/interposer
+	@$(MAKE) --no-print-directory -s -C native/interposer tests
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -35,6 +35,7 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 enum { CU_MEM_ATTACH_GLOBAL = 1 };
 enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
 enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
+enum { CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS = 89 };
 enum { CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10 };
 
 typedef struct {
@@ -88,7 +89,7 @@ typedef struct {
 
 typedef int nvmlReturn_t;
 typedef struct nvml_device *nvmlDevice_t;
-enum { NVML_SUCCESS = 0 };
+enum { NVML_SUCCESS = 0, NVML_ERROR_FUNCTION_NOT_FOUND = 13 };
 
 typedef struct {
     unsigned long long total, free, used;

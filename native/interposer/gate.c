@@ -77,7 +77,14 @@ static void make_gate(struct gate *gate, CUdevice device)
     if (real.cuDeviceTotalMem_v2)
         real.cuDeviceTotalMem_v2(&total_bytes, device);
     gate->total_bytes = total_bytes;
-    session_begin(&gate->session, clock_ns());
+    int can_page = 0;
+    if (settings.managed && real.cuDeviceGetAttribute)
+        real.cuDeviceGetAttribute(&can_page, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
+    gate->managed = settings.managed && can_page;
+    if (settings.managed && !can_page)
+        say("%s cannot page memory: allocations stay native, and must fit beside those of others", gate->key);
+    gate->made_ns = clock_ns();
+    session_begin(&gate->session, gate->made_ns);
     gate->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     gate->started = gate->wake_fd >= 0 && agent_start(gate);
     if (!gate->started)
@@ -100,6 +107,17 @@ struct gate *gate_of_context(void)
 {
     CUdevice device;
     return real.cuCtxGetDevice && real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? gate_of_device(device) : NULL;
+}
+
+struct gate *gate_of_key(const char *key)
+{
+    struct gate *found = NULL;
+    pthread_mutex_lock(&gates_lock);
+    for (int i = 0; !found && i < MAX_GATES; i++)
+        if (gates[i].started && strcmp(gates[i].key, key) == 0)
+            found = &gates[i];
+    pthread_mutex_unlock(&gates_lock);
+    return found;
 }
 
 /* In a forked child: the connections are its parent's, and it has no thread of ours. */

@@ -51,6 +51,7 @@ struct lane { /* one stream, as far as it was used */
 
 struct gate {
     CUdevice device;
+    uint64_t made_ns;
     char key[96];
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -74,6 +75,7 @@ struct gate {
     uint64_t connect_at_ns;
     /* memory */
     uint64_t total_bytes;
+    bool managed; /* native allocations become managed ones */
 };
 
 struct ticket { /* of a call that went through the gate without a pass; no gate: ungated */
@@ -110,6 +112,9 @@ void gate_leave(struct ticket *ticket);
 /* The gate of a device; NULL when the device cannot be told. Registers with the daemon, once. */
 struct gate *gate_of_device(CUdevice device);
 struct gate *gate_of_context(void);
+struct gate *gate_of_stream(CUstream stream, CUcontext *ctx);
+/* The gate of a GPU this process uses, by its UUID. */
+struct gate *gate_of_key(const char *key);
 void gate_wake(struct gate *gate);
 /* With its lock held: what the session now says becomes known. */
 void gate_refresh(struct gate *gate);

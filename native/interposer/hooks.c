@@ -31,7 +31,7 @@ static inline CUstream per_thread(CUstream stream)
         gate_leave(&ticket);                                            \
         return result;                                                  \
     }
-#define OWN_FUNCTION(symbol, parameters, arguments, before)             \
+#define OWN_FUNCTION(symbol, parameters, arguments, handle)             \
     EXPORT CUresult symbol parameters;                                  \
     EXPORT CUresult symbol parameters                                   \
     {                                                                   \
@@ -40,7 +40,17 @@ static inline CUstream per_thread(CUstream stream)
             return MISSING;                                             \
         if (!on)                                                        \
             return real.symbol arguments;                               \
-        before                                                          \
+        handle                                                          \
+    }
+#define NVML_FUNCTION(symbol, parameters, arguments)                    \
+    EXPORT nvmlReturn_t symbol parameters;                              \
+    EXPORT nvmlReturn_t symbol parameters                               \
+    {                                                                   \
+        bool on = library_on();                                         \
+        real_find_nvml();                                               \
+        if (!real.symbol)                                               \
+            return NVML_ERROR_FUNCTION_NOT_FOUND;                       \
+        return on ? own_##symbol arguments : real.symbol arguments;     \
     }
 
 #define GATED(symbol, name, since, variant, stream, parameters, arguments) \
@@ -54,7 +64,7 @@ static inline CUstream per_thread(CUstream stream)
 #define OWN_STREAM(symbol, name, since, variant, parameters, arguments)           \
     OWN_FUNCTION(symbol, parameters, arguments, return own_##symbol arguments;)   \
     OWN_FUNCTION(symbol##_##variant, parameters, arguments, stream = per_thread(stream); return own_##symbol arguments;)
-#define NVML(symbol, parameters, arguments) OWN_FUNCTION(symbol, parameters, arguments, return own_##symbol arguments;)
+#define NVML(symbol, parameters, arguments) NVML_FUNCTION(symbol, parameters, arguments)
 #include "hooks.def"
 #undef GATED
 #undef BLOCKING

@@ -47,6 +47,11 @@ static struct gate *gate_of(CUcontext ctx)
     return known ? gate_of_device(device) : NULL;
 }
 
+struct gate *gate_of_stream(CUstream stream, CUcontext *ctx)
+{
+    return context_of(stream, ctx) ? gate_of(*ctx) : NULL;
+}
+
 /* With its gate's lock held. */
 static void free_lane(struct lane *lane)
 {

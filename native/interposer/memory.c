@@ -13,6 +13,8 @@ struct entry {
     uint64_t key, bytes;
     struct gate *gate;
     CUcontext ctx;
+    unsigned int users;
+    CUmemGenericAllocationHandle handle; /* of a mapping */
 };
 
 static struct entry *buckets[BUCKETS];
@@ -86,36 +88,86 @@ static struct entry **bucket_of(enum key_kind kind, uint64_t key)
     return &buckets[mixed >> 50];
 }
 
-bool memory_note(enum key_kind kind, uint64_t key, struct gate *gate, CUcontext ctx, uint64_t bytes)
+static void insert(struct entry *entry)
+{
+    pthread_mutex_lock(&table_lock);
+    struct entry **bucket = bucket_of(entry->kind, entry->key);
+    entry->next = *bucket;
+    *bucket = entry;
+    pthread_mutex_unlock(&table_lock);
+}
+
+static bool note(const struct entry *wanted)
 {
     struct entry *entry = malloc(sizeof(*entry));
     if (!entry)
         return false;
-    pthread_mutex_lock(&table_lock);
-    struct entry **bucket = bucket_of(kind, key);
-    *entry = (struct entry){*bucket, kind, key, bytes, gate, ctx};
-    *bucket = entry;
-    pthread_mutex_unlock(&table_lock);
+    *entry = *wanted;
+    insert(entry);
     return true;
 }
 
-bool memory_drop(enum key_kind kind, uint64_t key)
+bool memory_note(enum key_kind kind, uint64_t key, struct gate *gate, CUcontext ctx, uint64_t bytes)
 {
-    struct entry *found = NULL;
+    return note(&(struct entry){.kind = kind, .key = key, .bytes = bytes, .gate = gate, .ctx = ctx, .users = 1});
+}
+
+/* With the table's lock held. */
+static struct entry **find(enum key_kind kind, uint64_t key)
+{
+    struct entry **at = bucket_of(kind, key);
+    while (*at && ((*at)->kind != kind || (*at)->key != key))
+        at = &(*at)->next;
+    return at;
+}
+
+struct entry *memory_lift(enum key_kind kind, uint64_t key)
+{
     pthread_mutex_lock(&table_lock);
-    for (struct entry **at = bucket_of(kind, key); *at; at = &(*at)->next) {
-        if ((*at)->kind != kind || (*at)->key != key)
-            continue;
-        found = *at;
-        *at = found->next;
-        break;
-    }
+    struct entry **at = find(kind, key), *entry = *at;
+    if (entry && --entry->users == 0)
+        *at = entry->next;
+    else
+        entry = NULL;
     pthread_mutex_unlock(&table_lock);
-    if (!found)
-        return false;
-    memory_give(found->gate, found->bytes);
-    free(found);
-    return true;
+    return entry;
+}
+
+void memory_settle(struct entry *entry, bool freed)
+{
+    if (!entry)
+        return;
+    if (!freed) {
+        entry->users = 1;
+        insert(entry);
+        return;
+    }
+    memory_give(entry->gate, entry->bytes);
+    free(entry);
+}
+
+bool memory_hold(enum key_kind kind, uint64_t key)
+{
+    pthread_mutex_lock(&table_lock);
+    struct entry *entry = *find(kind, key);
+    if (entry)
+        entry->users++;
+    pthread_mutex_unlock(&table_lock);
+    return entry;
+}
+
+bool memory_note_mapping(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHandle handle)
+{
+    return note(&(struct entry){.kind = KEY_MAPPING, .key = address, .bytes = bytes, .handle = handle, .users = 1});
+}
+
+uint64_t memory_drop_mapping(CUdeviceptr address, CUmemGenericAllocationHandle *handle)
+{
+    struct entry *entry = memory_lift(KEY_MAPPING, address);
+    uint64_t bytes = entry ? entry->bytes : 0;
+    *handle = entry ? entry->handle : 0;
+    free(entry);
+    return bytes;
 }
 
 void memory_forget_context(CUcontext ctx)
@@ -126,7 +178,7 @@ void memory_forget_context(CUcontext ctx)
         struct entry **at = &buckets[i];
         while (*at) {
             struct entry *entry = *at;
-            if (entry->ctx != ctx) {
+            if (!entry->ctx || entry->ctx != ctx) {
                 at = &entry->next;
                 continue;
             }

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "real.h"
@@ -36,19 +37,19 @@ static void *next(void *handle, const char *symbol)
     return found;
 }
 
+#define FIND(handle, symbol) *(void **)&real.symbol = next(handle, #symbol);
+#define BOTH(handle, symbol, variant) FIND(handle, symbol) FIND(handle, symbol##_##variant)
+
 void real_find(void)
 {
     void *cuda = library("libcuda.so.1");
-    void *nvml = library("libnvidia-ml.so.1");
-    (void)nvml;
-#define FIND(handle, symbol) *(void **)&real.symbol = next(handle, #symbol);
-#define GATED(symbol, name, since, variant, stream, parameters, arguments) FIND(cuda, symbol) FIND(cuda, symbol##_##variant)
-#define BLOCKING(symbol, name, since, variant, parameters, arguments) FIND(cuda, symbol) FIND(cuda, symbol##_##variant)
+#define GATED(symbol, name, since, variant, stream, parameters, arguments) BOTH(cuda, symbol, variant)
+#define BLOCKING(symbol, name, since, variant, parameters, arguments) BOTH(cuda, symbol, variant)
 #define OWN(symbol, name, since, parameters, arguments) FIND(cuda, symbol)
-#define OWN_STREAM(symbol, name, since, variant, parameters, arguments) \
-    FIND(cuda, symbol) FIND(cuda, symbol##_##variant)
-#define NVML(symbol, parameters, arguments) FIND(nvml, symbol)
+#define OWN_STREAM(symbol, name, since, variant, parameters, arguments) BOTH(cuda, symbol, variant)
+#define NVML(symbol, parameters, arguments)
 #define CALLED(symbol, parameters) FIND(cuda, symbol)
+#define CALLED_NVML(symbol, parameters)
 #include "hooks.def"
 #include "called.def"
 #undef GATED
@@ -57,6 +58,27 @@ void real_find(void)
 #undef OWN_STREAM
 #undef NVML
 #undef CALLED
+#undef CALLED_NVML
+}
+
+static void find_nvml(void)
+{
+    void *nvml = library("libnvidia-ml.so.1");
+#define GATED(symbol, name, since, variant, stream, parameters, arguments)
+#define BLOCKING(symbol, name, since, variant, parameters, arguments)
+#define OWN(symbol, name, since, parameters, arguments)
+#define OWN_STREAM(symbol, name, since, variant, parameters, arguments)
+#define NVML(symbol, parameters, arguments) FIND(nvml, symbol)
+#define CALLED(symbol, parameters)
+#define CALLED_NVML(symbol, parameters) FIND(nvml, symbol)
+#include "hooks.def"
+#include "called.def"
+}
+
+void real_find_nvml(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_nvml);
 }
 
 bool real_is_drivers(const void *address)

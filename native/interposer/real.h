@@ -19,6 +19,7 @@ struct real {
     CUresult(*symbol##_##variant) parameters;
 #define NVML(symbol, parameters, arguments) nvmlReturn_t(*symbol) parameters;
 #define CALLED(symbol, parameters) CUresult(*symbol) parameters;
+#define CALLED_NVML(symbol, parameters) nvmlReturn_t(*symbol) parameters;
 #include "hooks.def"
 #include "called.def"
 #undef GATED
@@ -27,12 +28,14 @@ struct real {
 #undef OWN_STREAM
 #undef NVML
 #undef CALLED
+#undef CALLED_NVML
 };
 
 extern struct real real;
 
-/* Finds them. Before that all are NULL; a function that the driver does not have stays so. */
+/* Finds the driver's, or NVML's. Before that all are NULL; a function that the driver does not have stays so. */
 void real_find(void);
+void real_find_nvml(void);
 /* The C library's own dlsym. */
 void *(*real_dlsym(void))(void *, const char *);
 /* Whether an address belongs to the driver (libcuda) or to NVML. */

@@ -33,6 +33,8 @@ from nvshare.wire.messages import Message, MessageType
 
 NOBODY: Final = Peer(Process(0, 0), -1, HOST)
 """Whoever cannot be told: has no rights and no client."""
+ENVIRONMENT: Final = "env"
+"""The source of a limit that a client's environment stated; it ends with the pod's last client."""
 NO_CLIENT: Final = frozenset({0, 0xF00DF00DF00DF00D})  # the second means "unregistered" in older clients
 
 
@@ -162,6 +164,7 @@ class Roster:
         member = self.members.get(connection.client)
         if member is not None and member.pidfd == connection.pidfd:
             self._member_gone(member, "process ended")
+            self._withdraw_environment(member.pod)
         else:
             self._close_pidfd(connection.pidfd)
             connection.pidfd = -1
@@ -187,6 +190,12 @@ class Roster:
         self._absent[role].remove(member)
         if not self._absent[role]:
             del self._absent[role]
+
+    def _withdraw_environment(self, pod: str) -> None:
+        if pod in self._per_pod or any(former.pod == pod for former in self.formers.values()):
+            return
+        if self.hub.scheduler.word_on(pod, ENVIRONMENT) != (None, None, None):
+            self.set_limits(events.LimitsSet(pod, ENVIRONMENT))
 
     def _count(self, member: Member, step: int) -> None:
         self._per_pod[member.pod] += step
@@ -319,6 +328,8 @@ class Roster:
             self._refuse(connection, reason, f"pod {pod}")
             return
         self._see(device, now_ns)
+        if message.memory_limit_bytes and connection.dialect.version >= V3.version:
+            self.set_limits(events.LimitsSet(pod, ENVIRONMENT, message.memory_limit_bytes))
         member = self._enter(connection, pod, device.key)
         version = connection.dialect.version
         self.hub.feed(events.ClientRegistered(member.client, pod, device.key, version), now_ns)
@@ -400,6 +411,7 @@ class Roster:
         self._close_pidfd(former.pidfd)
         now_ns = self.hub.clock()
         self.hub.perform(self.hub.scheduler.forget_resuming(former.client, former.gpu, now_ns))
+        self._withdraw_environment(former.pod)
         self.hub.changed = True
         self.hub.arm(now_ns)
         self._forget_runs_soon(former.pod)
