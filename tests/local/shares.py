@@ -1,9 +1,9 @@
 """Shares of real processes on a simulated T4: their completions against the native rate in the same run.
 
-`python -m tests.local.shares` measures every mix, route and kernel length and prints a table; names of mixes or
-routes, or kernel lengths, as arguments choose some. The driver's own books are the referee. The native rate is
-that of the same programs without nvshare: of one process for tenants that take turns, of two for a pod of two,
-which share their turn and so pay for the card's own switching in both cases.
+`python -m tests.local.shares` measures every mix, route and kernel length and prints a table; names of mixes
+or routes, or kernel lengths, as arguments choose some. The driver's own books are the referee. The native
+rate is that of the same programs without nvshare: of one process for tenants that take turns, of two for a
+pod of two, which share their turn and so pay for the card's own switching in both cases.
 """
 
 from __future__ import annotations
