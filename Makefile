@@ -43,9 +43,11 @@ simgpu:
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests SANITIZE=address,undefined OUT=../../build/simgpu-address
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests SANITIZE=thread OUT=../../build/simgpu-thread
 
-# The library that is preloaded into CUDA programs.
+# The library that is preloaded into CUDA programs, with its test programs plain and under two sanitizers.
 interposer: simgpu
 	@$(MAKE) --no-print-directory -s -C native/interposer tests
+	@$(MAKE) --no-print-directory -s -C native/interposer tests SANITIZE=address,undefined OUT=../../build/interposer-address SIMGPU=../../build/simgpu-address
+	@$(MAKE) --no-print-directory -s -C native/interposer tests SANITIZE=thread OUT=../../build/interposer-thread SIMGPU=../../build/simgpu-thread
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -4,27 +4,51 @@
  *    RTLD_NEXT and RTLD_DEFAULT mean. For these two that is also right for our own names: we are where the loader put us.
  * 2. One of our names, looked up in the driver by a handle, is answered with our function.
  * 3. It exists under every version that glibc has had: programs ask for one of them by name.
+ * 4. A sanitizer's run-time calls it before it is ready itself. So this file is never built with one, and for foreign names
+ *    calls nothing but dlvsym.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <string.h>
 
 #include "gate.h"
 #include "hooks.h"
 #include "real.h"
 #include "settings.h"
 
+typedef void *(*dlsym_function)(void *, const char *);
+
 struct answer_or_jump {
     void *answer;
-    void *(*jump)(void *, const char *); /* NULL: answer */
+    dlsym_function jump; /* NULL: answer */
 };
+
+/* dlvsym is public, and not one of the functions we stand before; that is why it can find the real dlsym. */
+dlsym_function real_dlsym(void)
+{
+    static dlsym_function _Atomic found;
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+    dlsym_function function = found;
+    for (size_t i = 0; !function && i < sizeof(versions) / sizeof(versions[0]); i++)
+        *(void **)&function = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    found = function;
+    return function;
+}
+
+static bool begins_with(const char *text, const char *start)
+{
+    while (*start && *text == *start) {
+        text++;
+        start++;
+    }
+    return !*start;
+}
 
 __attribute__((used, visibility("hidden"))) struct answer_or_jump nvshare_dlsym(void *handle, const char *name)
 {
     struct answer_or_jump to_real = {NULL, real_dlsym()};
     if (!name || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
         return to_real;
-    if (strncmp(name, "cu", 2) != 0 && strncmp(name, "nvml", 4) != 0)
+    if (!begins_with(name, "cu") && !begins_with(name, "nvml"))
         return to_real;
     void *ours = hook_of_symbol(name);
     if (!ours || !library_on())

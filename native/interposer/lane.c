@@ -9,7 +9,9 @@
 #define SHALLOW_NS (MS * 3 / 10)
 #define IN_FLIGHT_MAX 512 /* launches; a driver's own queue must never be what stops us */
 #define MARK_EVERY_NS MS
-#define STUCK_NS (500 * MS)
+/* A kernel may wait for what its own program is about to launch: after a while nothing is held back behind it. */
+#define STUCK_MIN_NS (200 * MS)
+#define STUCK_MAX_NS SECOND
 
 static struct lane lanes[MAX_LANES];
 static pthread_mutex_t lanes_lock = PTHREAD_MUTEX_INITIALIZER; /* of which stream has which lane; taken first */
@@ -352,7 +354,7 @@ static void poll_lane(struct lane *lane, uint64_t now_ns)
         return;
     }
     uint64_t patience_ns = 4 * unfinished(lane) * lane->length_ns;
-    patience_ns = patience_ns < STUCK_NS ? STUCK_NS : patience_ns > 2 * STUCK_NS ? 2 * STUCK_NS : patience_ns;
+    patience_ns = patience_ns < STUCK_MIN_NS ? STUCK_MIN_NS : patience_ns > STUCK_MAX_NS ? STUCK_MAX_NS : patience_ns;
     lane->stuck = lane->stuck || now_ns > last_advance_ns(lane) + patience_ns;
 }
 

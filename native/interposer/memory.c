@@ -46,7 +46,8 @@ static void wait_for_answer(struct gate *gate, struct asking *asking)
     uint64_t since_ns = clock_ns();
     while (asking->answer == UNANSWERED) {
         uint64_t now_ns = clock_ns();
-        uint64_t until_ns = since_ns + (gate->session.phase == READY ? SILENCE_NS : AWAY_NS);
+        bool connected = gate->session.phase == READY;
+        uint64_t until_ns = connected ? since_ns + SILENCE_NS : gate->session.silent_since_ns + AWAY_NS;
         if (now_ns >= until_ns)
             session_judge(&gate->session, asking, now_ns);
         else

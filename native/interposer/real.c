@@ -7,20 +7,6 @@
 
 struct real real;
 
-typedef void *(*dlsym_function)(void *, const char *);
-
-/* dlvsym is public, and not one of the functions we stand before; that is why it can find the real dlsym. */
-dlsym_function real_dlsym(void)
-{
-    static dlsym_function _Atomic found;
-    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
-    dlsym_function function = found;
-    for (size_t i = 0; !function && i < sizeof(versions) / sizeof(versions[0]); i++)
-        *(void **)&function = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
-    found = function;
-    return function;
-}
-
 static void *library(const char *name)
 {
     return dlopen(name, RTLD_LAZY | RTLD_LOCAL);
@@ -29,7 +15,7 @@ static void *library(const char *name)
 /* The one after us in the order of loading: another preloaded library may stand there. */
 static void *next(void *handle, const char *symbol)
 {
-    dlsym_function look_up = real_dlsym();
+    void *(*look_up)(void *, const char *) = real_dlsym();
     void *found = look_up(RTLD_NEXT, symbol);
     if (!found && handle)
         found = look_up(handle, symbol);

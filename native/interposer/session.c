@@ -72,15 +72,30 @@ void session_disconnected(struct session *s, uint64_t now_ns)
     s->phase = AWAY;
 }
 
-static void request_if_waiting(struct session *s)
+static void request(struct session *s)
 {
-    /* While draining, the end of the turn asks for the next one. */
-    if (!s->waiting || s->wants || s->holds || s->scheduling_off)
-        return;
     s->wants = true;
     s->request_seq++;
     if (s->phase == READY)
         session_say(s, REQ_LOCK, 0, 0);
+}
+
+static void request_if_waiting(struct session *s)
+{
+    /* While draining, the end of the turn asks for the next one. */
+    if (s->waiting && !s->wants && !s->holds && !s->scheduling_off)
+        request(s);
+}
+
+/* What keeps us from draining may be a kernel that waits for what stands at the gate. */
+static uint64_t request_if_stuck(struct session *s, uint64_t now_ns)
+{
+    if (!s->dropping || !s->waiting || s->wants)
+        return NEVER;
+    if (now_ns < s->dropped_ns + DRAIN_PATIENCE_NS)
+        return s->dropped_ns + DRAIN_PATIENCE_NS;
+    request(s);
+    return NEVER;
 }
 
 static void become_ready(struct session *s)
@@ -166,7 +181,10 @@ void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns)
     s->ungated = false;
     switch (message.type) {
     case LOCK_OK: granted(s, now_ns); break;
-    case DROP_LOCK: s->dropping = s->holds; break;
+    case DROP_LOCK:
+        s->dropping = s->holds;
+        s->dropped_ns = now_ns;
+        break;
     case SCHED_ON:
     case SCHED_OFF: scheduling(s, &message); break;
     case KEEP_ALIVE: s->epoch = message.arguments[1]; break;
@@ -230,7 +248,7 @@ static uint64_t earlier(uint64_t one_ns, uint64_t other_ns)
 
 uint64_t session_tick(struct session *s, uint64_t now_ns)
 {
-    uint64_t next_ns = session_report(s, now_ns);
+    uint64_t next_ns = earlier(session_report(s, now_ns), request_if_stuck(s, now_ns));
     if (!s->waiting && !s->first_asking)
         return next_ns;
     if (s->phase == READY) {

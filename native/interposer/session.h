@@ -19,6 +19,7 @@
 #define AWAY_NS (5 * SECOND)
 #define SILENCE_NS (10 * SECOND)
 #define KEEP_ALIVE_NS (3 * SECOND)
+#define DRAIN_PATIENCE_NS (100 * MS)
 #define REPORT_MEMORY_NS (10 * MS)
 #define NEVER UINT64_MAX
 
@@ -47,7 +48,7 @@ struct session {
     /* the lock */
     bool holds, dropping, wants, ungated, resumes_holding;
     unsigned int waiting; /* threads that stand at the gate */
-    uint64_t request_seq, held_since_ns;
+    uint64_t request_seq, held_since_ns, dropped_ns;
     /* memory */
     uint64_t used_bytes;
     bool leased, lease_is_unlimited, report_due;

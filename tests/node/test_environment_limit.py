@@ -24,7 +24,7 @@ def register(daemon: DaemonProcess, limit_bytes: int, pod: str = "own") -> Raw:
 
 
 def limit_of(daemon: DaemonProcess, pod: str = "default/own") -> int:
-    found: int = daemon.control.ask("GET", f"/v1/quotas/{pod}")["memory_bytes"]
+    found: int = daemon.control.ask("GET", f"/v1/quotas/{pod}")["limits"]["memory_bytes"]
     return found
 
 

@@ -2,6 +2,8 @@
 #ifndef INTERPOSER_TEST_CUDA_H
 #define INTERPOSER_TEST_CUDA_H
 
+#include <stdbool.h>
+
 #include "../../simgpu/tests/cuda.h"
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned int element_bytes);
