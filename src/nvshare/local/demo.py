@@ -157,17 +157,24 @@ def stage() -> Iterator[NodePlan]:
 
 
 def what_to_try(plan: NodePlan) -> str:
-    command = shutil.which("nvshare") or f"{sys.executable} -m nvshare"
+    python = _as_typed(Path(sys.executable))
+    beside = Path(sys.executable).with_name("nvshare")
+    command = _as_typed(beside) if beside.exists() else f"{python} -m nvshare"
     return "\n".join(
         (
             "Try, in another terminal:",
             f"  export NVSHARE_SOCK_DIR={plan.sock_dir} NVSHARE_PRIVATE_DIR={plan.private_dir}",
             f"  {command} ctl quota set {NAMESPACE}/thirty --core 10       # 'free' gets what it gives up",
             f"  {command} ctl explain {NAMESPACE}/pair-b                   # why it waits",
-            f"  {command} run --gpu-core-limit 20 -- {sys.executable} -m nvshare.workloads w5 --duration 20",
+            f"  {command} run --gpu-core-limit 20 -- {python} -m nvshare.workloads w5 --duration 20",
             "Ctrl-C ends it and leaves nothing behind.",
         )
     )
+
+
+def _as_typed(path: Path) -> str:
+    """As somebody would write it who stands where we do."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def story(tenants: list[Tenant]) -> str:

@@ -72,13 +72,14 @@ class Screen:
         rows = self.summary.rows()
         restarts = f", the daemon was restarted {self._node.restarts} times" if self._node.restarts else ""
         title = f"{len(rows)} tenants{restarts}"
-        return Group(Text(self._head), as_table(rows, title), Text(self._foot))
+        return Group(as_table(rows, title), Text(self._foot))
 
     def show(self, wake: int, seconds: float | None = None, tick: Callable[[], None] = lambda: None) -> None:
         """For so long, or until ``wake`` can be read. ``tick`` is called at each look."""
         deadline = None if seconds is None else time.monotonic() + seconds
         if on_terminal():
             console = Console()
+            console.print(Text(self._head))
             with Live(self._picture(), console=console, auto_refresh=False, transient=True) as live:
                 self._loop(wake, deadline, tick, lambda: live.update(self._picture(), refresh=True))
         else:
