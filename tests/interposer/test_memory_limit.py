@@ -110,7 +110,15 @@ def test_native_memory_stays_native_on_request(node: Node) -> None:
 
 @pytest.mark.parametrize(
     ("text", "limit"),
-    [("64Mi", 64 * MIB), ("1.5K", 1500), ("100", 100), ("0.0001K", None), ("4X", None), ("-1", None), ("9e9", None)],
+    [
+        ("64Mi", 64 * MIB),
+        ("1.5K", 1500),
+        ("100", 100),
+        ("0.0001K", None),
+        ("4X", None),
+        ("-1", None),
+        ("9e9", None),
+    ],
 )
 def test_a_bad_limit_is_named_and_the_program_runs(node: Node, text: str, limit: int | None) -> None:
     out, err = node.run(node.program("view"), "total", NVSHARE_GPU_MEMORY_LIMIT=text)

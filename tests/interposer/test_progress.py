@@ -44,7 +44,9 @@ def test_crossing_collectives_over_two_gpus(make_node: Callable[..., Node], seco
 
 
 @pytest.mark.parametrize("seconds", SECONDS)
-@pytest.mark.parametrize(("program", "extra"), [("tied", {"NVSHARE_MANAGED": "0"}), ("flag", {}), ("capture", {})])
+@pytest.mark.parametrize(
+    ("program", "extra"), [("tied", {"NVSHARE_MANAGED": "0"}), ("flag", {}), ("capture", {})]
+)
 def test_beside_another_tenant(node: Node, program: str, extra: dict[str, str], seconds: int) -> None:
     """Processes tied by shared memory, a host flag whose writer waits at the gate, captures while turns end."""
     quotas(node, odd=40, plain=40)

@@ -14,6 +14,7 @@ import msgspec
 
 from nvshare.core.units import format_bytes
 from nvshare.local.node import END_SEC, Node, NodeError, NodePlan
+from nvshare.local.ports import tell_of_metrics
 from nvshare.local.screen import Screen, told_to_end
 from nvshare.local.state import read_state
 from nvshare.pods.identity import open_process
@@ -36,6 +37,7 @@ def describe(node: Node) -> str:
         why = "" if node.plan.cards is not None else "no real GPU was found here; "
         lines.append(f"SIMULATED GPUs ({node.simulated.cards}): {why}nothing here uses a real GPU")
     lines += [f"gpu {gpu['index']}: {gpu['gpu']}, {format_bytes(gpu['total_bytes'])}" for gpu in gpus]
+    lines += [line] if (line := tell_of_metrics(node.plan.settings)) else []
     lines.append(f"node up: pid {os.getpid()}, daemon pid {node.daemon_pid}, sockets in {node.plan.sock_dir}")
     return "\n".join(lines)
 
