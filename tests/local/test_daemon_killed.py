@@ -16,11 +16,11 @@ from tests.local.shares import build_saturate, completed
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, running
 
 SAMPLE: dict[str, tuple[str, ...]] = {
-    "w1": ("w1", "--size", "7000", "--iterations", "2000"),
-    "w2": ("w2", "--size", "3500", "--iterations", "8000"),
+    "w1": ("w1", "--size", "7000", "--iterations", "1000"),
+    "w2": ("w2", "--size", "3500", "--iterations", "4000"),
     "w3": ("w3", "--size", "3500", "--iterations", "60"),
-    "w4": ("w4", "--iterations", "1500"),
-    "w5": ("w5", "--size", "3500", "--duration", "8"),
+    "w4": ("w4", "--iterations", "800"),
+    "w5": ("w5", "--size", "3500", "--duration", "6"),
 }
 WHOLE: dict[str, tuple[str, ...]] = {
     "w1": ("w1", "--iterations", "1500"),
