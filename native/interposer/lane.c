@@ -209,6 +209,18 @@ static uint64_t last_marked(const struct lane *lane)
     return lane->head == lane->tail ? lane->completed : lane->ring[(lane->tail + MARKERS - 1) % MARKERS].launches;
 }
 
+/* Adds what was launched on credit. */
+static void settle_credit(struct lane *lane, uint64_t now_ns)
+{
+    uint64_t launches = atomic_exchange(&lane->on_credit, 0);
+    if (!launches)
+        return;
+    if (!unfinished(lane))
+        lane->first_ns = lane->last_ns > lane->done_ns ? lane->last_ns : lane->done_ns;
+    lane->launched += launches;
+    lane->last_ns = now_ns;
+}
+
 static uint64_t in_flight_max(const struct lane *lane)
 {
     uint64_t room_ns = lane->gate->shallow ? SHALLOW_NS : IN_FLIGHT_NS;
@@ -219,6 +231,7 @@ static uint64_t in_flight_max(const struct lane *lane)
 /* On a stream of the thread's current context. */
 static void record(struct lane *lane, uint64_t now_ns)
 {
+    settle_credit(lane, now_ns);
     /* One place stays free, so that the marker before the oldest pending one can still be compared with. */
     if ((lane->tail - lane->head) % MARKERS >= MARKERS - 2)
         return;
@@ -251,6 +264,7 @@ static void record_from_elsewhere(struct lane *lane, uint64_t now_ns)
 
 void lane_launched(struct lane *lane, uint64_t now_ns)
 {
+    settle_credit(lane, now_ns);
     if (!unfinished(lane)) {
         lane->first_ns = now_ns;
         if (!lane->anchor || now_ns - lane->done_ns > GAP_NS)
@@ -260,8 +274,15 @@ void lane_launched(struct lane *lane, uint64_t now_ns)
     lane->last_ns = now_ns;
 }
 
+uint64_t lane_credit(struct lane *lane)
+{
+    uint64_t most = in_flight_max(lane), left = most - (unfinished(lane) < most ? unfinished(lane) : most);
+    return lane->gate->shallow || !lane->length_ns ? 0 : left < most / 4 ? left : most / 4;
+}
+
 void lane_mark_if_due(struct lane *lane, uint64_t now_ns)
 {
+    settle_credit(lane, now_ns);
     uint64_t unmarked = lane->launched - last_marked(lane);
     bool often_enough = now_ns - lane->marked_ns < MARK_EVERY_NS;
     if (lane->dirty || (unmarked && (!often_enough || unmarked * 4 >= in_flight_max(lane))))
@@ -270,6 +291,7 @@ void lane_mark_if_due(struct lane *lane, uint64_t now_ns)
 
 bool lane_is_full(struct lane *lane, uint64_t now_ns)
 {
+    settle_credit(lane, now_ns);
     if (lane->dirty)
         record(lane, now_ns);
     if (lane->stuck || !unfinished(lane))
@@ -362,6 +384,7 @@ bool lanes_poll(struct gate *gate, uint64_t now_ns)
 {
     bool idle = true;
     for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        settle_credit(lane, now_ns);
         if (lane->head != lane->tail || unfinished(lane))
             poll_lane(lane, now_ns);
         idle = idle && !unfinished(lane) && lane->head == lane->tail;
@@ -371,10 +394,21 @@ bool lanes_poll(struct gate *gate, uint64_t now_ns)
 
 void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns)
 {
-    for (struct lane *lane = gate->lanes; lane; lane = lane->next)
-        if (is_reachable(lane) && (lane->dirty || lane->launched != last_marked(lane)) &&
-            now_ns - lane->last_ns >= older_than_ns)
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        uint64_t last_ns = lane->last_ns;
+        settle_credit(lane, now_ns);
+        if (is_reachable(lane) && (lane->dirty || lane->launched != last_marked(lane)) && now_ns - last_ns >= older_than_ns)
             record_from_elsewhere(lane, now_ns);
+    }
+}
+
+void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns)
+{
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        settle_credit(lane, now_ns);
+        if (is_reachable(lane) && lane->launched != last_marked(lane) && now_ns - lane->marked_ns >= MARK_EVERY_NS)
+            record_from_elsewhere(lane, now_ns);
+    }
 }
 
 void lanes_make_dirty(struct gate *gate)

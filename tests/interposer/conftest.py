@@ -1,18 +1,14 @@
-"""A node for tests: simulated cards, a daemon, and programs with the library preloaded."""
+"""Nodes for tests."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+<<<<<<< HEAD
 from nvshare.sim.gpu import CardStatus, ProcessStatus, SimulatedNode, library_directory
 from tests.node.harness import DaemonProcess
 
@@ -109,6 +105,9 @@ def tell(child: subprocess.Popen[str], line: str = "") -> None:
     assert child.stdin is not None
     child.stdin.write(line + "\n")
     child.stdin.flush()
+=======
+from tests.interposer.harness import Node
+>>>>>>> interposer
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nvshare.sim.gpu import ProcessStatus
-from tests.interposer.conftest import Node, line_of, tell
+from tests.interposer.harness import Node, line_of, tell
 
 MIB = 1 << 20
 LIMIT = 128 * MIB

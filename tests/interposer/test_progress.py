@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interposer.conftest import Node, line_of
+from tests.interposer.harness import Node, line_of
 
 GAP_MS = 1500
 SECONDS = [3, pytest.param(20, marks=pytest.mark.verify)]
