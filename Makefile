@@ -10,7 +10,7 @@ FOR ?= 60
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled interposer libraries clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-processes verify-day simgpu compiled interposer libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,9 +76,9 @@ bench: $(READY) $(LOCK_CYCLES) simgpu compiled ## the figures that are ratios an
 	$(BIN)/python -m benchmarks.simgpu_cost
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.lock_cycles
 
-verify: $(READY) simgpu compiled ## the whole of what `make test` only samples
+verify: $(READY) simgpu interposer compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
-	$(BIN)/python -m tests.local.shares
+	@$(MAKE) --no-print-directory verify-processes
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
 
 # The package as installations have it, its hot parts compiled by mypyc: see setup.py.
@@ -91,6 +91,9 @@ $(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py src/nvsha
 
 verify-shares: $(READY) ## quotas in virtual time, every mix, kernel length and seed, as a table
 	$(BIN)/python -m tests.sim.shares
+
+verify-processes: $(READY) libraries ## the same by real processes on a simulated GPU; takes an hour and a half
+	$(BIN)/python -m tests.local.shares
 
 verify-day: $(READY) compiled ## a simulated day of 32 tenants on 8 GPUs: speed, and memory that stays flat
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator --hours 24

@@ -17,6 +17,7 @@ from nvshare.local.node import END_SEC, Node, NodeError, NodePlan
 from nvshare.local.ports import tell_of_metrics
 from nvshare.local.screen import Screen, told_to_end
 from nvshare.local.state import read_failure, read_state, write_failure
+from nvshare.node.controlling import NoDaemon
 from nvshare.pods.identity import open_process
 
 _ANSWER_BYTES_MAX: Final = 65_536
@@ -52,11 +53,18 @@ def up(plan: NodePlan) -> str:
         node.start()
         try:
             Screen(node, describe(node), HINT + "Ctrl-C or nvshare down").show(wake)
-            clients = node.control.ask("GET", "/v1/status")["clients"]
+            clients = _clients(node)
         finally:
             node.stop()
     rest = f"; {clients} programs that use GPUs run on, without quotas" if clients else ""
     return f"node ended{rest}"
+
+
+def _clients(node: Node) -> int:
+    try:
+        return int(node.control.ask("GET", "/v1/status")["clients"])
+    except NoDaemon:
+        return 0
 
 
 def detach(plan: NodePlan) -> Answer:
