@@ -30,9 +30,7 @@ class Node:
             "NVSHARE_SIM_DIR": str(directory / "sim"),
             "LD_LIBRARY_PATH": str(library_directory()),
         }
-        self.daemon = DaemonProcess(
-            directory, arguments=["--gpus", "nvml"], environment=self.simulated
-        )
+        self.daemon = DaemonProcess(directory, arguments=["--gpus", "nvml"], environment=self.simulated)
         self.children: list[subprocess.Popen[str]] = []
 
     def environment(self, pod: str, **extra: str) -> dict[str, str]:

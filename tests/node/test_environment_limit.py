@@ -38,16 +38,14 @@ def test_it_is_leased_and_the_lower_one_holds_and_ctl_overrides(daemon: DaemonPr
 
 def test_what_an_older_client_leaves_in_the_field_counts_for_nothing(daemon: DaemonProcess) -> None:
     raw = daemon.connect(V2)
-    raw.send(
-        T.REGISTER, pod_name="old", pod_namespace="default", gpu_uuid=gpu_key(), memory_limit_bytes=MIB
-    )
+    raw.send(T.REGISTER, pod_name="old", pod_namespace="default", gpu_uuid=gpu_key(), memory_limit_bytes=MIB)
     raw.expect(T.SCHED_ON)
     assert limit_of(daemon, "default/old") == 0
 
 
 def test_it_ends_with_the_pods_last_process(daemon: DaemonProcess) -> None:
     child = in_child(lambda: register(daemon, 128 * MIB).close())
-    daemon.wait_words("why=\"process ended\"")
+    daemon.wait_words('why="process ended"')
     assert child > 0
     assert limit_of(daemon) == 0
 
