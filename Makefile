@@ -6,10 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := build/compiled
+FOR ?= 60
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled interposer release-libs aarch64 clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled interposer release-libs aarch64 libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,8 +22,14 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY) ## a simulated hour on two GPUs: a table and a plot
-	@$(BIN)/nvshare simulate demo --plot demo.svg
+demo: $(READY) libraries ## five tenants share GPUs, simulated ones if need be, for FOR=60 seconds
+	@$(BIN)/nvshare demo --for $(FOR)
+
+# The two libraries in C alone, without their test programs.
+libraries:
+	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy gcc libc6-dev; } || { echo "nvshare needs a C compiler as 'cc'" >&2; exit 2; }
+	@$(MAKE) --no-print-directory -s -C native/simgpu
+	@$(MAKE) --no-print-directory -s -C native/interposer
 
 test: lint unit ## everything that must pass before a change lands
 
@@ -88,16 +95,18 @@ bench: $(READY) $(LOCK_CYCLES) simgpu interposer compiled ## the figures that ar
 	@echo "the core in plain Python:" && $(BIN)/python -m benchmarks.core_events && $(BIN)/python -m benchmarks.simulator
 	@echo "the core compiled:" && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.core_events && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.simgpu_cost
-	$(BIN)/python -m benchmarks.lock_cycles
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.lock_cycles
 	$(BIN)/python -m benchmarks.launch_overhead
 
 verify: $(READY) simgpu interposer compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
-	PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest -n $(WORKERS) -q tests/core
+	$(BIN)/python -m tests.local.shares
+	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
 
-# The scheduling core as installations have it: compiled by mypyc, see setup.py.
+# The package as installations have it, its hot parts compiled by mypyc: see setup.py.
 compiled: $(COMPILED)/.ready
-$(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py)
+	@cp -rp src/nvshare/. $(COMPILED)/nvshare/
+$(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py src/nvshare/wire/*.py src/nvshare/node/*.py)
 	@rm -rf $(COMPILED)
 	NVSHARE_COMPILE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target $(COMPILED) .
 	@touch $@

@@ -191,10 +191,9 @@ class Daemon:
                 hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
         hub.scheduler.restore(checkpoint.core_part(saved, alive), now_ns)
-        for pid, start_ticks, pod in saved.runs:
-            if not roster.add_run(Process(pid, start_ticks), pod):
-                roster.set_limits(events.LimitsSet(pod, "run"))
-        hub.arm()
+        for pid, start_ticks, run in saved.runs:
+            roster.restore_run(Process(pid, start_ticks), run)
+        hub.arm(now_ns)
         logs.info(
             "former life restored",
             clients=len(alive),
@@ -240,8 +239,9 @@ class Daemon:
             logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
         logs.change(new.log_level, new.text("NVSHARE_LOG_FORMAT"))
         hub = self.roster.hub
-        hub.perform(hub.scheduler.reconfigure(new.core, hub.clock()))
-        hub.arm()
+        now_ns = hub.clock()
+        hub.perform(hub.scheduler.reconfigure(new.core, now_ns))
+        hub.arm(now_ns)
         self.config = new
         logs.info("settings reloaded")
 

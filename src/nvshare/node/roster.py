@@ -16,7 +16,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from nvshare.core import events
 from nvshare.core.limits import PodLimits
@@ -27,7 +27,7 @@ from nvshare.node.connection import Connection
 from nvshare.node.hub import Hub
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.identity import PEER_DEAD, IdentityError, Peer, Process, identify, open_process
-from nvshare.pods.tenancy import Tenancy
+from nvshare.pods.tenancy import Run, Tenancy
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
 
@@ -52,6 +52,14 @@ class Member:
     billed_busy_ns: int = 0  # of a former: what its counter showed when it was last billed
 
 
+_Role = tuple[Process, str, str]
+
+
+def _role(member: Member) -> _Role:
+    """Whoever registers afresh in the role it had before has given up the former one."""
+    return (member.process, member.pod, member.gpu)
+
+
 class Roster:
     def __init__(
         self, hub: Hub, inventory: Inventory, tenancy: Tenancy, bounds: Bounds, own_place: Place, epoch: int
@@ -63,6 +71,7 @@ class Roster:
         self.epoch = epoch
         self.members: dict[int, Member] = {}
         self.formers: dict[int, Member] = {}
+        self._absent: dict[_Role, list[Member]] = {}  # members and formers without a connection
         self.unregistered: dict[Connection, int] = {}  # -> since when
         self.room_made: Callable[[], None] = lambda: None  # an unregistered connection has left its place
         self._own_place = own_place
@@ -111,7 +120,8 @@ class Roster:
 
     async def _open(self, connection: Connection, connection_socket: socket.socket) -> None:
         try:
-            await self.hub.loop.connect_accepted_socket(lambda: connection, connection_socket)
+            protocol = cast(asyncio.Protocol, connection)
+            await self.hub.loop.connect_accepted_socket(lambda: protocol, connection_socket)
         except OSError as error:
             self._repeats.warning("connection lost at once", detail=error)
             connection_socket.close()
@@ -137,6 +147,7 @@ class Roster:
             connection.pidfd = -1
             return
         member.connection = None
+        self._absent.setdefault(_role(member), []).append(member)
         self.hub.told.pop(member.client, None)
         self.hub.feed(events.ClientDisconnected(member.client), self.hub.clock())
         logs.info("client disconnected", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu)
@@ -168,8 +179,17 @@ class Roster:
         if member.connection is not None:
             member.connection.pidfd = -1
             member.connection.abort()
+        else:
+            self._no_longer_absent(member)
         self.hub.feed(events.ProcessGone(member.client), now_ns)
         logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
+        self._forget_runs_soon(member.pod)
+
+    def _no_longer_absent(self, member: Member) -> None:
+        role = _role(member)
+        self._absent[role].remove(member)
+        if not self._absent[role]:
+            del self._absent[role]
 
     def _withdraw_environment(self, pod: str) -> None:
         if pod in self._per_pod or any(former.pod == pod for former in self.formers.values()):
@@ -246,13 +266,13 @@ class Roster:
 
     # ---- runs --------------------------------------------------------------------------------
 
-    def add_run(self, process: Process, pod: str) -> bool:
+    def add_run(self, process: Process, run: Run) -> bool:
         """``nvshare run`` starts something in a pod; False if that process is dead already."""
         pidfd = open_process(process)
         if pidfd is None:
             return False
         try:
-            self.tenancy.add_run(process, pod)
+            self.tenancy.add_run(process, run)
         except ValueError:
             os.close(pidfd)
             raise
@@ -260,12 +280,29 @@ class Roster:
         self.hub.changed = True
         return True
 
+    def restore_run(self, process: Process, run: Run) -> None:
+        """A run of the former life, which may have ended since."""
+        if run.ended or not self.add_run(process, run):
+            self.tenancy.add_run(process, run._replace(ended=True))
+            self._forget_runs(run.pod)
+
+    def _forget_runs_soon(self, pod: str) -> None:
+        """After this callback: who leaves may be about to register afresh in it."""
+        self.hub.loop.call_soon(self._forget_runs, pod)
+
     def _run_ended(self, process: Process, pidfd: int) -> None:
-        """Its pod's limits go with the last run of it; what it left running stays in the pod."""
         self._close_pidfd(pidfd)
-        pod = self.tenancy.remove_run(process)
+        run = self.tenancy.end_run(process)
         self.hub.changed = True
-        if pod is not None and pod not in self.tenancy.runs().values():
+        if run is not None:
+            self._forget_runs(run.pod)
+
+    def _forget_runs(self, pod: str) -> None:
+        """A pod's limits go with its last run and its last process: what a job leaves behind keeps them."""
+        if pod in self._per_pod or any(former.pod == pod for former in self.formers.values()):
+            return
+        if self.tenancy.forget_ended(pod):
+            self.hub.changed = True
             self.set_limits(events.LimitsSet(pod, "run"))
 
     # ---- registering -------------------------------------------------------------------------
@@ -332,7 +369,7 @@ class Roster:
         self.members[client] = member
         self._count(member, 1)
         self.hub.told[client] = connection
-        connection.client = client
+        connection.become(client)
         return member
 
     def _registered(self, connection: Connection, member: Member, words: str) -> None:
@@ -348,12 +385,11 @@ class Roster:
 
     def _supersede(self, process: Process, pod: str, gpu: str) -> None:
         """A process that registers afresh has given up what it was before."""
-        for member in [m for m in self.members.values() if m.process == process and m.connection is None]:
-            if (member.pod, member.gpu) == (pod, gpu):
-                self._member_gone(member, "registered afresh")
-        for former in [f for f in self.formers.values() if f.process == process]:
-            if (former.pod, former.gpu) == (pod, gpu):
-                self.forget_former(former)
+        for absent in list(self._absent.get((process, pod, gpu), ())):
+            if absent.client in self.members:
+                self._member_gone(absent, "registered afresh")
+            else:
+                self.forget_former(absent)
 
     # ---- resuming ----------------------------------------------------------------------------
 
@@ -364,18 +400,21 @@ class Roster:
             return False
         former.pidfd = pidfd
         self.formers[former.client] = former
+        self._absent.setdefault(_role(former), []).append(former)
         self.hub.loop.add_reader(pidfd, self.forget_former, former)
         return True
 
     def forget_former(self, former: Member) -> None:
         if self.formers.pop(former.client, None) is None:
             return
+        self._no_longer_absent(former)
         self._close_pidfd(former.pidfd)
         now_ns = self.hub.clock()
         self.hub.perform(self.hub.scheduler.forget_resuming(former.client, former.gpu, now_ns))
         self._withdraw_environment(former.pod)
         self.hub.changed = True
-        self.hub.arm()
+        self.hub.arm(now_ns)
+        self._forget_runs_soon(former.pod)
 
     def resume(self, connection: Connection, message: Message, now_ns: int) -> None:
         former = self.formers.get(message.id) or self.members.get(message.id)
@@ -387,6 +426,7 @@ class Roster:
         if former.client in self.members:
             self._member_gone(former, "resumed on a new connection")
         elif self.formers.pop(former.client, None) is not None:
+            self._no_longer_absent(former)
             self._close_pidfd(former.pidfd)
         member = self._enter(connection, former.pod, former.gpu)
         self.hub.feed(
