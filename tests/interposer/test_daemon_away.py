@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -32,16 +33,15 @@ def test_killed_and_back_the_program_goes_on(node: Node, times: int, replaced: b
     node.set_quota("steady", core_percent=60)
     child = node.start(node.program("steady"), str(4 * times), pod="steady")
     assert line_of(child) == "running"
+    resumed = 0
     for _ in range(times):
         _remembered(node)
         node.daemon.kill()
         if replaced:
             shutil.rmtree(node.daemon.sock_dir)
-        before = sum("client resumed" in line for line in node.daemon.log)
         node.daemon.start()
-        node.daemon.wait_log(
-            lambda lines, then=before: sum("client resumed" in line for line in lines) > then
-        )  # type: ignore[misc]
+        resumed += 1
+        node.daemon.wait_log(partial(_has_resumed, resumed))
     out, err = node.finish(child)
     assert gaps(out)[0] > 100 * times
     assert err == ""
@@ -66,6 +66,10 @@ def test_memory_is_judged_by_what_is_known_while_it_is_away(node: Node) -> None:
     said = node.finish(child)[1]
     assert said.count("Memory limit updated: 1073741824 bytes") == 1
     assert said.count("Memory limit updated: 67108864 bytes") == 1
+
+
+def _has_resumed(times: int, lines: list[str]) -> bool:
+    return sum("client resumed" in line for line in lines) == times
 
 
 def _remembered(node: Node) -> None:

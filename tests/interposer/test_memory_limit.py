@@ -76,6 +76,7 @@ def test_threads_and_processes_of_a_pod_never_exceed_it_and_lose_no_byte(node: N
 
 
 def _has_line(child: subprocess.Popen[str]) -> bool:
+    assert child.stdout is not None
     return bool(select.select([child.stdout], [], [], 0.002)[0])
 
 
