@@ -33,14 +33,12 @@ def test_killed_and_back_the_program_goes_on(node: Node, times: int, replaced: b
     node.set_quota("steady", core_percent=60)
     child = node.start(node.program("steady"), str(4 * times), pod="steady")
     assert line_of(child) == "running"
-    resumed = 0
-    for _ in range(times):
+    for resumed in range(1, times + 1):
         _remembered(node)
         node.daemon.kill()
         if replaced:
             shutil.rmtree(node.daemon.sock_dir)
         node.daemon.start()
-        resumed += 1
         node.daemon.wait_log(partial(_has_resumed, resumed))
     out, err = node.finish(child)
     assert gaps(out)[0] > 100 * times
