@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
+from nvshare.core.tally import BOUNDS_NS
 from nvshare.metrics.families import Kind, Merge, Metric
 
 GPU: Final = ("gpu_uuid", "gpu_index")
@@ -17,10 +18,9 @@ POD_GPU: Final = (*POD, "gpu_uuid")
 DEBUG_LABELS: Final = frozenset({"client_id", "host_pid"})
 """Left out with NVSHARE_METRICS_DEBUG_LABELS=0: processes come and go, pods and GPUs stay."""
 
-WAIT_BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 10, 50, 100, 500, 1_000, 5_000, 30_000))
 LOOP_EXPONENTS: Final = tuple(range(14, 31, 2))
 """Of the loop's histograms, which count in powers of two of nanoseconds: 16 us to 1 s."""
-_WAIT_BOUNDS: Final = tuple(bound / 1e9 for bound in WAIT_BOUNDS_NS)
+_WAIT_BOUNDS: Final = tuple(bound / 1e9 for bound in BOUNDS_NS)
 _LOOP_BOUNDS: Final = tuple((1 << exponent) / 1e9 for exponent in LOOP_EXPONENTS)
 
 SEED: Final = "001"
