@@ -432,6 +432,11 @@ class Scheduler:
         book = self._limits.get(pod)
         return book.effective() if book is not None else PodLimits()
 
+    def memory_source(self, pod: str) -> str:
+        """Who set the pod's memory limit."""
+        book = self._limits.get(pod)
+        return book.memory_source() if book is not None else "none"
+
     def _limits_set(self, event: events.LimitsSet, now_ns: int, out: list[Effect]) -> None:
         book = self._limits.setdefault(event.pod, LimitsBook())
         book.put(event.source, event.memory_bytes, event.core_percent, event.share)

@@ -1,8 +1,8 @@
 """Looks at every GPU again and again, each in a thread of its own.
 
 Rules:
-1. One thread finds GPUs: it opens NVML, counts, and starts a thread for each index. A thread for an index does
-   all calls of that GPU, so a call that hangs delays that GPU alone, and no further call is made there meanwhile.
+1. One thread finds GPUs: it opens NVML, counts, and starts a thread for each index. The thread of an index
+   does all calls of that GPU: one that hangs delays that GPU alone, and no other is made there meanwhile.
 2. A call that has not returned after HANG_NS is a hang: counted once, and the GPU's figures are withdrawn.
 3. NVML may be absent, go and come back: a look that fails makes the finder open it anew at its next turn.
 4. Threads only hand readings over; what becomes of them is decided on the loop.
@@ -211,7 +211,7 @@ class Sampler:
         return sorted(found, key=lambda reading: (reading.index, reading.uuid))
 
     def _fresh(self, reading: GpuReading, now_ns: int) -> bool:
-        """What is no longer looked at, or by a thread that starves, is not shown rather than shown as it was."""
+        """What nobody looks at any more is not shown, rather than shown as it was."""
         return now_ns - reading.taken_ns < HANG_NS + 2 * self.interval_ns
 
     def sources(self, now_ns: int) -> dict[str, SourceState]:

@@ -65,11 +65,12 @@ class Exposition:
         """What the scrape did not use is forgotten with the next one."""
         self._former, self._blocks = self._blocks, {}
 
-    def render(self, family: Family, openmetrics: bool = False) -> str:
+    def render(self, family: Family, openmetrics: bool = False, goes_on: bool = False) -> str:
+        """``goes_on``: the samples before were of the same metric, and its head stands there."""
         metric = family.metric
         if not family.samples:
             return ""
-        head = _head(metric, openmetrics)
+        head = "" if goes_on else _head(metric, openmetrics)
         if metric.kind == "histogram":
             return head + "".join(self._histogram(metric, labels, value) for labels, value in family.samples)
         blocks = self._texts(metric.labels)

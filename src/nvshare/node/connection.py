@@ -52,6 +52,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "client",
         "dialect",
+        "ended_by",
         "handshake",
         "peer",
         "pidfd",
@@ -70,6 +71,7 @@ class Connection(asyncio.Protocol):
         self.state = State.NEW
         self.client = 0  # our id once registered
         self.dialect: Dialect = V3
+        self.ended_by = "closed"  # a key of DISCONNECTS
         self.handshake: asyncio.TimerHandle | None = None
         self._hub = roster.hub
         self._decoder = Decoder()
@@ -106,6 +108,7 @@ class Connection(asyncio.Protocol):
                 self._take(message, now_ns)
         if fault is not None and self.state is not State.CLOSED:
             self.roster.note_refused(self.peer, fault.reason, str(fault))
+            self.ended_by = "protocol"
             self.abort()
         hub.counters.callbacks.add(hub.clock() - now_ns)
 
@@ -129,6 +132,7 @@ class Connection(asyncio.Protocol):
             if REFUSALS[state].fatal:
                 if self.state is not State.CLOSED:
                     self.roster.note_refused(self.peer, state, f"{message.type.name} while {self.state}")
+                    self.ended_by = "protocol"
                     self.abort()
             else:
                 self._hub.counters.events[f"ignored_{state}"] += 1
@@ -202,6 +206,7 @@ class Connection(asyncio.Protocol):
         transport.write(frame)
         if waiting_bytes + len(frame) > self.roster.bounds.output_bytes:
             self._hub.counters.events["output_overflow"] += 1
+            self.ended_by = "overflow"
             self.abort()
 
     def abort(self) -> None:

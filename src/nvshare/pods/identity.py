@@ -138,6 +138,14 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
     return Peer(process, uid, place), pidfd
 
 
+def place_of_process(pid: int) -> Place | None:
+    """Where the process that has this pid now is, or None."""
+    try:
+        return place_of(_read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def ancestors(process: Process) -> list[Process]:
     """The process and its parents, nearest first, as far as they can be told for certain."""
     found: list[Process] = []
