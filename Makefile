@@ -61,15 +61,16 @@ bench: $(READY) $(LOCK_CYCLES) simgpu compiled ## the figures that are ratios an
 	@echo "the core in plain Python:" && $(BIN)/python -m benchmarks.core_events && $(BIN)/python -m benchmarks.simulator
 	@echo "the core compiled:" && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.core_events && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.simgpu_cost
-	$(BIN)/python -m benchmarks.lock_cycles
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.lock_cycles
 
 verify: $(READY) simgpu compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
-	PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest -n $(WORKERS) -q tests/core
+	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
 
-# The scheduling core as installations have it: compiled by mypyc, see setup.py.
+# The package as installations have it, its hot parts compiled by mypyc: see setup.py.
 compiled: $(COMPILED)/.ready
-$(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py)
+	@cp -rp src/nvshare/. $(COMPILED)/nvshare/
+$(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py src/nvshare/wire/*.py src/nvshare/node/*.py)
 	@rm -rf $(COMPILED)
 	NVSHARE_COMPILE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target $(COMPILED) .
 	@touch $@

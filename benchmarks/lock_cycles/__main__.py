@@ -1,5 +1,10 @@
 """Lock cycles: the daemon beside a bare lock server in C, same frames, same load generator, interleaved.
 
+1. Flat out: every client asks again as soon as it is served. What a message costs, and how many there can be.
+   The time of a hand-over is shown but not judged: flat out it is nothing but the inverse of the throughput.
+2. Hand-over: each holder keeps the lock for a millisecond, and the daemon serves one at a time as the bare
+   server does. How long a GPU stands idle between two holders.
+
 Medians of several runs each. Ratios last from one machine to the next; microseconds do not.
 """
 
@@ -14,9 +19,10 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from benchmarks.lock_cycles.servers import GPUS, Figures, Server, bare_server, daemon, measure, rss_bytes
+from nvshare.core import scheduler
 
 CLIENTS: Final = (1, 10, 100, 500)
 HANDOVER_MOST: Final = 1.6
@@ -25,6 +31,15 @@ CPU_MOST: Final = 3.5
 QUOTA_COST_MOST: Final = 1.3
 CALLBACK_P99_MOST_NS: Final = 1_000_000
 RSS_MOST_BYTES: Final = 60_000_000
+HOLD_US: Final = 1000
+HEADER: Final = f"{'clients':>7} {'server':>7} {'cycles/s':>9} {'p50 us':>8} {'p99 us':>8} {'CPU us/msg':>10}"
+
+
+class Comparison(NamedTuple):
+    base: Figures
+    mine: Figures
+    callback_p99_ns: int
+    rss_bytes: int
 
 
 class ControlConnection(http.client.HTTPConnection):
@@ -46,42 +61,67 @@ def ask(server: Server, method: str, path: str, body: object = None) -> dict[str
     return answer
 
 
+def is_compiled() -> bool:
+    return not (scheduler.__file__ or "").endswith(".py")
+
+
 def median(runs: list[Figures]) -> Figures:
     return Figures(*(statistics.median(column) for column in zip(*runs, strict=True)))
 
 
-def compare(runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
-    """Daemon and bare server at each number of clients; what misses its goal."""
+def compare(clients: int, runs: int, length_ms: int, hold_us: int, **settings: str) -> Comparison:
+    """Daemon and bare server in turn, under the same load."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        bare_server(Path(name)) as bare,
+        daemon(Path(name), **settings) as ours,
+    ):
+        found: dict[str, list[Figures]] = {"bare": [], "daemon": []}
+        for _ in range(runs):
+            found["bare"].append(measure(bare, clients, length_ms, hold_us))
+            found["daemon"].append(measure(ours, clients, length_ms, hold_us))
+        callbacks = ask(ours, "GET", "/v1/status")["counters"]["callbacks"]  # type: ignore[index]
+        return Comparison(
+            median(found["bare"]), median(found["daemon"]), callbacks["p99_ns"], rss_bytes(ours.pid)
+        )
+
+
+def _show(clients: int, found: Comparison, say: Callable[[str], None]) -> None:
+    for server, row in (("bare", found.base), ("daemon", found.mine)):
+        say(
+            f"{clients:>7} {server:>7} {row.cycles_per_sec:>9.0f} {row.handover_p50_us:>8.1f}"
+            f" {row.handover_p99_us:>8.1f} {row.cpu_us_per_message:>10.2f}"
+        )
+
+
+def flat_out(runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
+    """Cost and rate at each number of clients; what misses its goal."""
     missed: list[str] = []
-    say(f"{'clients':>7} {'server':>7} {'cycles/s':>9} {'p50 us':>8} {'p99 us':>8} {'CPU us/msg':>10}")
+    say(f"flat out\n{HEADER}")
     for clients in CLIENTS:
-        with (
-            tempfile.TemporaryDirectory() as name,
-            bare_server(Path(name)) as bare,
-            daemon(Path(name)) as ours,
-        ):
-            found: dict[str, list[Figures]] = {"bare": [], "daemon": []}
-            for _ in range(runs):
-                found["bare"].append(measure(bare, clients, length_ms))
-                found["daemon"].append(measure(ours, clients, length_ms))
-            callbacks = ask(ours, "GET", "/v1/status")["counters"]["callbacks"]  # type: ignore[index]
-            rss = rss_bytes(ours.pid)
-        base, mine = median(found["bare"]), median(found["daemon"])
-        for server, row in (("bare", base), ("daemon", mine)):
-            say(
-                f"{clients:>7} {server:>7} {row.cycles_per_sec:>9.0f} {row.handover_p50_us:>8.1f}"
-                f" {row.handover_p99_us:>8.1f} {row.cpu_us_per_message:>10.2f}"
-            )
+        found = compare(clients, runs, length_ms, 0)
+        _show(clients, found, say)
+        base, mine = found.base, found.mine
         goals = [
-            ("hand-over p50", mine.handover_p50_us / base.handover_p50_us, HANDOVER_MOST, False),
             ("CPU per message", mine.cpu_us_per_message / base.cpu_us_per_message, CPU_MOST, False),
-            ("callback p99 ms", callbacks["p99_ns"] / 1e6, CALLBACK_P99_MOST_NS / 1e6, False),
+            ("callback p99 ms", found.callback_p99_ns / 1e6, CALLBACK_P99_MOST_NS / 1e6, False),
         ]
         if clients >= 100:
             goals.append(("throughput", mine.cycles_per_sec / base.cycles_per_sec, THROUGHPUT_LEAST, True))
         if clients >= 500:
-            goals.append(("RSS MB", rss / 1e6, RSS_MOST_BYTES / 1e6, False))
+            goals.append(("RSS MB", found.rss_bytes / 1e6, RSS_MOST_BYTES / 1e6, False))
         missed += _judge(clients, goals, say)
+    return missed
+
+
+def hand_over(runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
+    missed: list[str] = []
+    say(f"hand-over, holds of {HOLD_US / 1000:g} ms\n{HEADER}")
+    for clients in CLIENTS:
+        found = compare(clients, runs, length_ms, HOLD_US, NVSHARE_SCHEDULING_MODE="serial")
+        _show(clients, found, say)
+        ratio = found.mine.handover_p50_us / found.base.handover_p50_us
+        missed += _judge(clients, [("hand-over p50", ratio, HANDOVER_MOST, False)], say)
     return missed
 
 
@@ -121,7 +161,9 @@ def main() -> int:
     if not 1 <= arguments.runs <= 100 or not 10 <= arguments.length_ms <= 600_000:
         print("accepted: 1 to 100 runs of 10 to 600000 ms", file=sys.stderr)
         return 2
-    missed = compare(arguments.runs, arguments.length_ms, print)
+    print(f"the scheduling core is {'compiled' if is_compiled() else 'plain Python'}")
+    missed = flat_out(arguments.runs, arguments.length_ms, print)
+    missed += hand_over(arguments.runs, arguments.length_ms, print)
     missed += quotas(min(3, arguments.runs), arguments.length_ms, print)
     print("all goals met" if not missed else "missed: " + "; ".join(missed))
     return 1 if missed else 0

@@ -1,4 +1,5 @@
-/* Lock cycles as fast as a server gives them: REQ_LOCK, LOCK_OK, LOCK_RELEASED, in a closed loop.
+/* Lock cycles in a closed loop: REQ_LOCK, LOCK_OK, LOCK_RELEASED. Without a hold as fast as a server gives
+ * them, with one as programs do: the lock is held for a while, and others are served meanwhile.
  * Usage: load SOCKET CLIENTS GPUS MILLISECONDS [HOLD_MICROSECONDS]
  * Prints one line: cycles, elapsed ns, and quantiles of the hand-over, which is the time from writing one
  * client's LOCK_RELEASED to reading the next LOCK_OK of the same GPU.
@@ -29,7 +30,11 @@ static uint64_t samples[SAMPLES_MAX];
 static size_t sample_count;
 static unsigned long cycles, drops;
 static unsigned char again[2 * FRAME_BYTES];
-static long hold_us;
+static uint64_t hold_ns;
+
+/* Holds that have not ended, in order: all last equally long. */
+static struct { struct client *client; uint64_t ends_ns; } holds[CLIENTS_MAX];
+static size_t holds_begun, holds_ended;
 
 static void fail(const char *what)
 {
@@ -68,19 +73,39 @@ static void open_client(struct client *client, const struct sockaddr_un *address
     } while (frame[0] != SCHED_ON);
 }
 
+static void release(struct client *client)
+{
+    cycles++;
+    released_ns[client->gpu] = now_ns();
+    /* One write a message, as programs write them. */
+    send_all(client->fd, again, FRAME_BYTES);
+    send_all(client->fd, again + FRAME_BYTES, FRAME_BYTES);
+}
+
 static void granted(struct client *client)
 {
     uint64_t now = now_ns();
     if (released_ns[client->gpu] && sample_count < SAMPLES_MAX)
         samples[sample_count++] = now - released_ns[client->gpu];
-    cycles++;
-    if (hold_us)
-        while (now_ns() - now < (uint64_t)hold_us * 1000u)
-            ;
-    released_ns[client->gpu] = now_ns();
-    /* One write a message, as programs write them. */
-    send_all(client->fd, again, FRAME_BYTES);
-    send_all(client->fd, again + FRAME_BYTES, FRAME_BYTES);
+    released_ns[client->gpu] = 0;
+    if (!hold_ns) {
+        release(client);
+        return;
+    }
+    holds[holds_begun % CLIENTS_MAX].client = client;
+    holds[holds_begun++ % CLIENTS_MAX].ends_ns = now + hold_ns;
+}
+
+/* Ends the holds that are over; how long the next one lasts yet. */
+static uint64_t end_holds(void)
+{
+    while (holds_ended < holds_begun) {
+        uint64_t now = now_ns(), ends_ns = holds[holds_ended % CLIENTS_MAX].ends_ns;
+        if (ends_ns > now)
+            return ends_ns - now;
+        release(holds[holds_ended++ % CLIENTS_MAX].client);
+    }
+    return 50000000;
 }
 
 static void readable(struct client *client)
@@ -122,9 +147,9 @@ int main(int count, char **arguments)
     strcpy(address.sun_path, arguments[1]);
     int client_count = atoi(arguments[2]), gpus = atoi(arguments[3]);
     uint64_t length_ns = (uint64_t)atol(arguments[4]) * 1000000u;
-    hold_us = count == 6 ? atol(arguments[5]) : 0;
-    if (client_count < 1 || client_count > CLIENTS_MAX || gpus < 1 || gpus > GPUS_MAX) {
-        fprintf(stderr, "accepted: 1 to %d clients, 1 to %d GPUs\n", CLIENTS_MAX, GPUS_MAX);
+    hold_ns = count == 6 ? (uint64_t)atol(arguments[5]) * 1000u : 0;
+    if (client_count < 1 || client_count > CLIENTS_MAX || gpus < 1 || gpus > GPUS_MAX || hold_ns >= 1000000000u) {
+        fprintf(stderr, "accepted: 1 to %d clients, 1 to %d GPUs, holds under a second\n", CLIENTS_MAX, GPUS_MAX);
         return 2;
     }
     frame_begin(again, LOCK_RELEASED, 0);
@@ -145,7 +170,8 @@ int main(int count, char **arguments)
         send_all(clients[i].fd, again + FRAME_BYTES, FRAME_BYTES);
     while (now_ns() - start < length_ns) {
         struct epoll_event found[256];
-        int ready = epoll_wait(poller, found, 256, 50);
+        struct timespec rest = {.tv_nsec = (long)end_holds()};
+        int ready = epoll_pwait2(poller, found, 256, &rest, NULL);
         for (int i = 0; i < ready; i++)
             readable(found[i].data.ptr);
     }

@@ -85,9 +85,10 @@ def daemon(directory: Path, **settings: str) -> Iterator[Server]:
         yield server
 
 
-def measure(server: Server, clients: int, length_ms: int) -> Figures:
+def measure(server: Server, clients: int, length_ms: int, hold_us: int = 0) -> Figures:
     """One run of the load generator."""
-    command = [str(BUILD / "load"), str(server.socket), str(clients), str(GPUS), str(length_ms)]
+    arguments = (server.socket, clients, GPUS, length_ms, hold_us)
+    command = [str(BUILD / "load"), *map(str, arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     ) as load:

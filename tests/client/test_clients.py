@@ -174,6 +174,16 @@ def test_the_async_client_resumes(daemon: DaemonProcess) -> None:
     assert asyncio.run(asyncio.wait_for(live(), PATIENCE_SEC)) == 1
 
 
+def wait_states(daemon: DaemonProcess, wanted: dict[str, str]) -> None:
+    """Until the daemon sees each pod's client so."""
+    deadline = time.monotonic() + PATIENCE_SEC
+    states: dict[str, str] = {}
+    while states != wanted:
+        assert time.monotonic() < deadline, (states, wanted)
+        rows = daemon.control.ask("GET", "/v1/clients")["clients"]
+        states = {row["pod"]: row["state"] for row in rows}
+
+
 def test_a_cancelled_wait_leaves_no_request_behind(daemon: DaemonProcess) -> None:
     for pod in ("a", "b"):
         daemon.set_quota(pod, core_percent=45)
@@ -186,11 +196,13 @@ def test_a_cancelled_wait_leaves_no_request_behind(daemon: DaemonProcess) -> Non
         ):
             async with first.gpu():
                 waiting = asyncio.create_task(second.acquire())
-                await asyncio.to_thread(daemon.wait_status, lambda status: status["clients"] == 2)
+                await asyncio.to_thread(wait_states, daemon, {"default/a": "running", "default/b": "waiting"})
                 waiting.cancel()
                 await asyncio.gather(waiting, return_exceptions=True)
+            await asyncio.to_thread(wait_states, daemon, {"default/a": "idle", "default/b": "idle"})
+            assert second.session.busy_ns(0) == 0, "what it was granted after all, it has not used"
             async with first.gpu():
-                pass
+                await asyncio.to_thread(wait_states, daemon, {"default/a": "running", "default/b": "idle"})
 
     asyncio.run(asyncio.wait_for(live(), PATIENCE_SEC))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvshare.client.session import GAP_NS, KEEP_ALIVE_NS, SILENCE_NS, Phase, Session
+from nvshare.client.session import GAP_NS, IDLE_NS, KEEP_ALIVE_NS, SILENCE_NS, Phase, Session
 from nvshare.wire.codec import Decoder, encode, format_client_id
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
@@ -81,6 +81,34 @@ def test_whoever_waits_at_the_end_of_a_turn_asks_with_it() -> None:
     talk.session.leave(talk.now_ns)
     [ended] = talk.said()
     assert ended.named_arguments()["again"] == 1
+
+
+def test_a_grant_that_nobody_waits_for_any_more_goes_back_at_once() -> None:
+    talk = Talk()
+    talk.register()
+    talk.session.wait(talk.now_ns)
+    talk.session.give_up()
+    talk.said()
+    talk.tell(T.LOCK_OK)
+    [ended] = talk.said()
+    assert (ended.type, ended.named_arguments()["busy_ns"]) == (T.TURN_ENDED, 0)
+    assert not talk.session.holds
+
+
+def test_the_gpu_goes_back_after_a_second_without_work() -> None:
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.session.leave(talk.now_ns)
+    talk.pass_time(GAP_NS)
+    assert talk.kinds() == [T.BUSY]
+    assert talk.session.deadline_ns() == talk.now_ns - GAP_NS + IDLE_NS
+    talk.pass_time(IDLE_NS - GAP_NS - 1)
+    assert talk.kinds() == []
+    talk.pass_time(1)
+    [ended] = talk.said()
+    assert (ended.type, ended.named_arguments()["idle_ns"]) == (T.TURN_ENDED, IDLE_NS)
+    assert talk.session.deadline_ns() is None
 
 
 def test_a_gap_is_told_once_and_its_end_too() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core import effects, events
-from nvshare.core.scheduler import RESUME_WAIT_NS, Scheduler
+from nvshare.core.former import RESUME_WAIT_NS
+from nvshare.core.scheduler import Scheduler
 from nvshare.core.snapshot import Checkpoint
 
 from .model import GIB, MS, SECOND, Model

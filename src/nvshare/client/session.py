@@ -3,7 +3,8 @@
 1. The caller tells what happens and when; the session says what to send (``output``), whether a block may
    run, and when it wants to be called again (``deadline_ns``).
 2. A grant lasts over several blocks, until the daemon ends the turn. Between blocks the daemon is told after
-   2 ms that nothing runs, so that it bills nothing and may give the GPU to somebody else.
+   2 ms that nothing runs, so that it bills nothing and may give the GPU to somebody else. After a second
+   without work the session gives it back by itself, and at once what nobody waits for any more.
 3. When the daemon is gone or silent for 10 s, whoever waits runs ungated, within the last limits it was told.
 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
 """
@@ -20,6 +21,7 @@ from nvshare.wire.faults import RemoteProtocolError
 from nvshare.wire.messages import Message, MessageType
 
 GAP_NS: Final = 2_000_000
+IDLE_NS: Final = 1_000_000_000
 KEEP_ALIVE_NS: Final = 3_000_000_000
 SILENCE_NS: Final = 10_000_000_000
 _T = MessageType
@@ -265,6 +267,8 @@ class Session:
         self.dropping = self._wants = False
         self._told_idle = False
         self._idle_since_ns = now_ns
+        if not self._waiting and not self._inside:
+            self._end_turn(now_ns)
 
     def _dropped(self, now_ns: int) -> None:
         if self.holds:
@@ -349,8 +353,11 @@ class Session:
     def tick(self, now_ns: int) -> None:
         """Do what is due."""
         if self._gap_ns() <= now_ns:
-            self._told_idle = True
-            self._say_numbers(_T.BUSY, self._busy_ns, now_ns - self._idle_since_ns)
+            if self._told_idle:
+                self._end_turn(now_ns)
+            else:
+                self._told_idle = True
+                self._say_numbers(_T.BUSY, self._busy_ns, now_ns - self._idle_since_ns)
         if self._waiting and not self.ungated and now_ns - self._silent_since_ns >= SILENCE_NS:
             self.ungated = True
         if self._waiting and self.phase is Phase.READY and now_ns - self._alive_ns >= KEEP_ALIVE_NS:
@@ -370,8 +377,10 @@ class Session:
         return min(deadlines, default=None)
 
     def _gap_ns(self) -> int:
-        idle = self.holds and not self.dropping and not self._inside and not self._told_idle
-        return self._idle_since_ns + GAP_NS if idle and self.phase is Phase.READY else 1 << 62
+        """When the next is due of telling that nothing runs, and giving the GPU back."""
+        if not self.holds or self.dropping or self._inside or self.phase is not Phase.READY:
+            return 1 << 62
+        return self._idle_since_ns + (IDLE_NS if self._told_idle else GAP_NS)
 
     # ---- sending -----------------------------------------------------------------------------
 

@@ -193,8 +193,8 @@ class Client:
                 data = None
             except OSError:
                 data = b""
-        now_ns = time.monotonic_ns()
         with self._change:
+            now_ns = time.monotonic_ns()  # not earlier than what other threads have told the session
             if data:
                 try:
                     self._session.received(data, now_ns)

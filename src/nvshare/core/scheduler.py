@@ -10,19 +10,18 @@ import heapq
 from collections.abc import Callable
 from typing import Any, Final
 
-from nvshare.core import billing, calm, ends, events, gates, late, residency, turns
+from nvshare.core import billing, calm, ends, events, former, gates, late, residency, turns
 from nvshare.core.account import WHOLE
 from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
-from nvshare.core.gpu import ACTIVE_NS, SECOND, Gpu
+from nvshare.core.gpu import ACTIVE_NS, Gpu
 from nvshare.core.limits import LimitsBook, PodLimits
 from nvshare.core.report import snapshot_gpu
 from nvshare.core.settings import Settings
-from nvshare.core.snapshot import Checkpoint, ClientRecord, Snapshot
+from nvshare.core.snapshot import Checkpoint, Snapshot
 from nvshare.core.tally import HERE
 from nvshare.core.tenant import NEVER, Client, Tenant
 
-RESUME_WAIT_NS: Final = 5 * SECOND
 STEPS_MAX: Final = 64
 """Decisions per event and GPU; one event settles within a handful."""
 
@@ -38,8 +37,7 @@ class Scheduler:
         self._limits: dict[str, LimitsBook] = {}
         self._deadlines = Deadlines()
         self._slice_override_ns = 0
-        self._lags: dict[tuple[str, str], int] = {}  # of a former life, not yet claimed
-        self._restored_ns = 0
+        self._former = former.FormerLife()
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
             events.LockRequested: self._lock_requested,
             events.LockReleased: self._lock_released,
@@ -73,6 +71,11 @@ class Scheduler:
     def next_deadline_ns(self) -> int | None:
         """When to call with ``Woken`` at the latest, or None if nothing is due by itself."""
         return self._deadlines.next_ns()
+
+    @property
+    def deadline_bound_ns(self) -> int:
+        """Never later than the next deadline, and known without computing it."""
+        return self._deadlines.bound_ns
 
     # ---- one GPU moves on --------------------------------------------------------------------
 
@@ -291,8 +294,7 @@ class Scheduler:
         tenant = Tenant(pod, limits, gpu.clock.virtual_ns, self.settings.compute_window_ns, tally)
         tenant.slip_mark_ns = gpu.slipped_ns
         tenant.idle_since_ns = now_ns
-        lag_ns = self._unclaimed_lag_ns(pod, gpu.key, now_ns)
-        self._lags.pop((pod, gpu.key), None)
+        lag_ns = self._former.claim(pod, gpu.key, limits.core_percent, now_ns)
         tenant.account.virtual_ns -= lag_ns * WHOLE // tenant.account.weight
         gpu.tenants[pod] = tenant
         return tenant
@@ -507,30 +509,15 @@ class Scheduler:
 
     def checkpoint(self, now_ns: int) -> Checkpoint:
         """What the next daemon must know."""
-        lags = []
         self._deadlines.settle_all()
-        for gpu in self.gpus.values():
-            gpu.clock.advance(now_ns)
-            for tenant in gpu.tenants.values():
-                if tenant.limited:
-                    lags.append((tenant.pod, gpu.key, _settled_lag_ns(gpu, tenant, now_ns)))
-        # Who comes back only after the next restart is owed, and owes, what time has left of it.
-        for pod, gpu_key in self._lags:
-            lag_ns = self._unclaimed_lag_ns(pod, gpu_key, now_ns)
-            if lag_ns < 0 or self.gpus[gpu_key].resuming:
-                lags.append((pod, gpu_key, lag_ns))
         return Checkpoint(
-            clients=tuple(
-                ClientRecord(client.key, client.tenant.pod, client.gpu.key, _billed_busy_ns(client))
-                for client in self.clients.values()
-                if client.connected
-            ),
+            clients=former.records(self.clients),
             limits=tuple(
                 (pod, source, *word)
                 for pod, book in self._limits.items()
                 for source, word in book.words().items()
             ),
-            lags=tuple(lags),
+            lags=(*former.lags(self.gpus, now_ns), *self._former.unclaimed(self, now_ns)),
             scheduling_on=self.on,
             taken_ns=now_ns,
         )
@@ -540,26 +527,9 @@ class Scheduler:
         self.on = checkpoint.scheduling_on
         for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
             self._limits.setdefault(pod, LimitsBook()).put(source, memory_bytes, core_percent, share)
-        self._restored_ns = now_ns
-        away_ns = max(0, now_ns - checkpoint.taken_ns)
-        for pod, gpu_key, lag_ns in checkpoint.lags:
-            if gpu_key in self.gpus:
-                # What was due while no daemon was there is due still.
-                self._lags[pod, gpu_key] = lag_ns + away_ns * self.limits_of(pod).core_percent // 100
-        for record in checkpoint.clients:
-            gpu = self.gpus.get(record.gpu)
-            if gpu is not None:
-                gpu.resuming[record.client] = record.billed_busy_ns
-                gpu.resume_deadline_ns = now_ns + RESUME_WAIT_NS
+        self._former.remember(self, checkpoint, now_ns)
         for gpu in self.gpus.values():
             self._advance(gpu, now_ns, [])
-
-    def _unclaimed_lag_ns(self, pod: str, gpu_key: str, now_ns: int) -> int:
-        """A debt is repaid by time until it is claimed; a credit does not grow."""
-        lag_ns = self._lags.get((pod, gpu_key), 0)
-        if lag_ns >= 0:
-            return lag_ns
-        return min(0, lag_ns + (now_ns - self._restored_ns) * self.limits_of(pod).core_percent // 100)
 
     def forget_resuming(self, former: int, gpu_key: str, now_ns: int) -> list[Effect]:
         """A client we waited for is dead: wait for it no longer."""
@@ -577,17 +547,3 @@ def _queue(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
         gpu.push_ready(tenant)
     elif tenant not in gpu.outside:
         residency.enqueue(gpu, tenant, now_ns, out)
-
-
-def _settled_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
-    """Without the present hold where its client will tell its busy time when it resumes."""
-    lag_ns = tenant.account.lag_ns(gpu.clock, now_ns)
-    client = tenant.hold_client
-    if client is not None and client.reports_busy and not tenant.hold_shared:
-        lag_ns += tenant.account.expected_ns(now_ns)
-    return lag_ns
-
-
-def _billed_busy_ns(client: Client) -> int:
-    tenant = client.tenant
-    return tenant.busy_mark_ns if tenant.hold_client is client else client.busy_ns

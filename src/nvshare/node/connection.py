@@ -28,22 +28,8 @@ if TYPE_CHECKING:
 _T = MessageType
 _REGISTERED: Final = State.REGISTERED
 
-# What a registered client's message tells the core.
-_EVENTS: Final[dict[MessageType, Callable[[int, Message], events.Event]]] = {
-    _T.REQ_LOCK: lambda client, _: events.LockRequested(client),
-    _T.LOCK_RELEASED: lambda client, _: events.LockReleased(client),
-    _T.TURN_ENDED: lambda client, m: events.LockReleased(
-        client, m.arguments[0], m.arguments[2], bool(m.arguments[3])
-    ),
-    _T.BUSY: lambda client, m: events.BusyReported(client, m.arguments[0], m.arguments[1]),
-    _T.MEM_UPDATE: lambda client, m: events.MemoryUsed(client, m.memory_usage_bytes),
-    _T.MEM_USED: lambda client, m: events.MemoryUsed(client, m.arguments[0], m.arguments[1]),
-    _T.MEM_RESERVE: lambda client, m: events.MemoryAsked(client, m.arguments[0], m.arguments[1]),
-    _T.LEASE_RETURNED: lambda client, m: events.LeaseReturned(client, m.arguments[0], m.arguments[1]),
-}
 
-
-class Connection(asyncio.Protocol):
+class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot inherit from it
     __slots__ = (
         "_decoder",
         "_frame_tellers",
@@ -57,6 +43,8 @@ class Connection(asyncio.Protocol):
         "peer",
         "pidfd",
         "refusal",
+        "released",
+        "requested",
         "roster",
         "state",
     )
@@ -69,7 +57,7 @@ class Connection(asyncio.Protocol):
         self.pidfd = pidfd  # ours until a member takes it over
         self.refusal = refusal  # why whatever it asks for is denied
         self.state = State.NEW
-        self.client = 0  # our id once registered
+        self.become(0)
         self.dialect: Dialect = V3
         self.ended_by = "closed"  # a key of DISCONNECTS
         self.handshake: asyncio.TimerHandle | None = None
@@ -78,6 +66,12 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._send = connected.send
         self._frame_tellers: dict[type[Any], Callable[[Any], bytes]] = {}
+
+    def become(self, client: int) -> None:
+        """Registered under this id; the two events a client causes most are made once."""
+        self.client = client
+        self.requested = events.LockRequested(client)
+        self.released = events.LockReleased(client)
 
     # ---- what the loop calls -----------------------------------------------------------------
 
@@ -101,11 +95,12 @@ class Connection(asyncio.Protocol):
         for message in messages:
             kind = message.type
             received[kind] += 1
-            event_of = _EVENTS.get(kind)
+            event_of = _EVENT_OF[kind]
             if event_of is not None and self.state is _REGISTERED:
-                hub.feed(event_of(self.client, message), now_ns)
+                hub.take(event_of(self, message), now_ns)
             else:
                 self._take(message, now_ns)
+        hub.arm(now_ns)
         if fault is not None and self.state is not State.CLOSED:
             self.roster.note_refused(self.peer, fault.reason, str(fault))
             self.ended_by = "protocol"
@@ -214,3 +209,25 @@ class Connection(asyncio.Protocol):
         self.state = State.CLOSED
         if self._transport is not None:
             self._transport.abort()
+
+
+# What a registered client's message tells the core.
+_EVENTS: Final[dict[MessageType, Callable[[Connection, Message], events.Event]]] = {
+    _T.REQ_LOCK: lambda connection, _: connection.requested,
+    _T.LOCK_RELEASED: lambda connection, _: connection.released,
+    _T.TURN_ENDED: lambda connection, m: events.LockReleased(
+        connection.client, m.arguments[0], m.arguments[2], bool(m.arguments[3])
+    ),
+    _T.BUSY: lambda connection, m: events.BusyReported(connection.client, m.arguments[0], m.arguments[1]),
+    _T.MEM_UPDATE: lambda connection, m: events.MemoryUsed(connection.client, m.memory_usage_bytes),
+    _T.MEM_USED: lambda connection, m: events.MemoryUsed(connection.client, m.arguments[0], m.arguments[1]),
+    _T.MEM_RESERVE: lambda connection, m: events.MemoryAsked(
+        connection.client, m.arguments[0], m.arguments[1]
+    ),
+    _T.LEASE_RETURNED: lambda connection, m: events.LeaseReturned(
+        connection.client, m.arguments[0], m.arguments[1]
+    ),
+}
+# By number: an enumeration's members are slow to hash.
+_BY_NUMBER: Final = {int(kind): event_of for kind, event_of in _EVENTS.items()}
+_EVENT_OF: Final = tuple(_BY_NUMBER.get(number) for number in range(256))

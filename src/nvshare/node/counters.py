@@ -15,7 +15,7 @@ DISCONNECTS: Final = {
     "replaced": "the same process registered or resumed anew",
 }
 """Why a client's connection ended."""
-_BUCKETS: Final = 40  # powers of two of nanoseconds: up to nine minutes
+_BUCKETS: Final = 64  # powers of two of nanoseconds: as long as a clock of 63 bits can tell
 
 
 class Durations:
@@ -29,7 +29,7 @@ class Durations:
         self.longest_ns = 0
 
     def add(self, duration_ns: int) -> None:
-        self.counts[min(duration_ns.bit_length(), _BUCKETS - 1)] += 1
+        self.counts[duration_ns.bit_length()] += 1
         self.sum_ns += duration_ns
         if duration_ns > self.longest_ns:
             self.longest_ns = duration_ns

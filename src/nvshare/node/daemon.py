@@ -212,7 +212,7 @@ class Daemon:
         for pid, start_ticks, pod in saved.runs:
             if not roster.add_run(Process(pid, start_ticks), pod):
                 roster.set_limits(events.LimitsSet(pod, "run"))
-        hub.arm()
+        hub.arm(now_ns)
         logs.info(
             "former life restored",
             clients=len(alive),
@@ -258,8 +258,9 @@ class Daemon:
             logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
         logs.change(new.log_level, new.text("NVSHARE_LOG_FORMAT"))
         hub = self.roster.hub
-        hub.perform(hub.scheduler.reconfigure(new.core, hub.clock()))
-        hub.arm()
+        now_ns = hub.clock()
+        hub.perform(hub.scheduler.reconfigure(new.core, now_ns))
+        hub.arm(now_ns)
         self.config = new
         logs.info("settings reloaded")
 

@@ -5,6 +5,7 @@
 2. The clock is CLOCK_MONOTONIC: steps of the wall clock are nobody's turn.
 3. The loop's timers have whole milliseconds and may be early. A deadline's timer is rounded up and armed
    again when it was early, so the daemon never spins and is late by two milliseconds at most.
+4. The timer is looked at once for all that one callback brings, and only if something may be due before it.
 """
 
 from __future__ import annotations
@@ -48,13 +49,15 @@ class Hub:
         self._armed_ns = _NEVER
 
     def feed(self, event: Event, now_ns: int) -> None:
+        self.take(event, now_ns)
+        self.arm(now_ns)
+
+    def take(self, event: Event, now_ns: int) -> None:
+        """One of several events; ``arm`` must follow the last."""
         effects = self.scheduler.handle(event, now_ns)
         self.changed = True
         if effects:
             self.perform(effects)
-        deadline_ns = self.scheduler.next_deadline_ns()
-        if deadline_ns is not None and deadline_ns < self._armed_ns:
-            self._arm(deadline_ns, now_ns)
 
     def perform(self, effects: list[Effect]) -> None:
         told = self.told
@@ -63,11 +66,12 @@ class Hub:
             if receiver is not None:
                 receiver.tell(effect)
 
-    def arm(self) -> None:
-        """After the core was changed by other means than an event."""
-        deadline_ns = self.scheduler.next_deadline_ns()
-        if deadline_ns is not None and deadline_ns < self._armed_ns:
-            self._arm(deadline_ns, self.clock())
+    def arm(self, now_ns: int) -> None:
+        """After anything the core was told."""
+        if self.scheduler.deadline_bound_ns < self._armed_ns:
+            deadline_ns = self.scheduler.next_deadline_ns()
+            if deadline_ns is not None and deadline_ns < self._armed_ns:
+                self._arm(deadline_ns, now_ns)
 
     def _arm(self, deadline_ns: int, now_ns: int) -> None:
         if self._timer is not None:

@@ -16,7 +16,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from nvshare.core import events
 from nvshare.core.limits import PodLimits
@@ -50,6 +50,14 @@ class Member:
     billed_busy_ns: int = 0  # of a former: what its counter showed when it was last billed
 
 
+_Role = tuple[Process, str, str]
+
+
+def _role(member: Member) -> _Role:
+    """Whoever registers afresh in the role it had before has given up the former one."""
+    return (member.process, member.pod, member.gpu)
+
+
 class Roster:
     def __init__(
         self, hub: Hub, inventory: Inventory, tenancy: Tenancy, bounds: Bounds, own_place: Place, epoch: int
@@ -61,6 +69,7 @@ class Roster:
         self.epoch = epoch
         self.members: dict[int, Member] = {}
         self.formers: dict[int, Member] = {}
+        self._absent: dict[_Role, list[Member]] = {}  # members and formers without a connection
         self.unregistered: dict[Connection, int] = {}  # -> since when
         self.room_made: Callable[[], None] = lambda: None  # an unregistered connection has left its place
         self._own_place = own_place
@@ -109,7 +118,8 @@ class Roster:
 
     async def _open(self, connection: Connection, connection_socket: socket.socket) -> None:
         try:
-            await self.hub.loop.connect_accepted_socket(lambda: connection, connection_socket)
+            protocol = cast(asyncio.Protocol, connection)
+            await self.hub.loop.connect_accepted_socket(lambda: protocol, connection_socket)
         except OSError as error:
             self._repeats.warning("connection lost at once", detail=error)
             connection_socket.close()
@@ -136,6 +146,7 @@ class Roster:
             return
         member.connection = None
         self.hub.counters.disconnects[connection.ended_by] += 1
+        self._absent.setdefault(_role(member), []).append(member)
         self.hub.told.pop(member.client, None)
         self.hub.feed(events.ClientDisconnected(member.client), self.hub.clock())
         logs.info("client disconnected", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu)
@@ -167,8 +178,16 @@ class Roster:
             self.hub.counters.disconnects[reason] += 1
             member.connection.pidfd = -1
             member.connection.abort()
+        else:
+            self._no_longer_absent(member)
         self.hub.feed(events.ProcessGone(member.client), now_ns)
         logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
+
+    def _no_longer_absent(self, member: Member) -> None:
+        role = _role(member)
+        self._absent[role].remove(member)
+        if not self._absent[role]:
+            del self._absent[role]
 
     def _count(self, member: Member, step: int) -> None:
         self._per_pod[member.pod] += step
@@ -323,7 +342,7 @@ class Roster:
         self.members[client] = member
         self._count(member, 1)
         self.hub.told[client] = connection
-        connection.client = client
+        connection.become(client)
         return member
 
     def _registered(self, connection: Connection, member: Member, words: str) -> None:
@@ -339,12 +358,11 @@ class Roster:
 
     def _supersede(self, process: Process, pod: str, gpu: str) -> None:
         """A process that registers afresh has given up what it was before."""
-        for member in [m for m in self.members.values() if m.process == process and m.connection is None]:
-            if (member.pod, member.gpu) == (pod, gpu):
-                self._member_gone(member, "registered afresh")
-        for former in [f for f in self.formers.values() if f.process == process]:
-            if (former.pod, former.gpu) == (pod, gpu):
-                self.forget_former(former)
+        for absent in list(self._absent.get((process, pod, gpu), ())):
+            if absent.client in self.members:
+                self._member_gone(absent, "registered afresh")
+            else:
+                self.forget_former(absent)
 
     # ---- resuming ----------------------------------------------------------------------------
 
@@ -355,17 +373,19 @@ class Roster:
             return False
         former.pidfd = pidfd
         self.formers[former.client] = former
+        self._absent.setdefault(_role(former), []).append(former)
         self.hub.loop.add_reader(pidfd, self.forget_former, former)
         return True
 
     def forget_former(self, former: Member) -> None:
         if self.formers.pop(former.client, None) is None:
             return
+        self._no_longer_absent(former)
         self._close_pidfd(former.pidfd)
         now_ns = self.hub.clock()
         self.hub.perform(self.hub.scheduler.forget_resuming(former.client, former.gpu, now_ns))
         self.hub.changed = True
-        self.hub.arm()
+        self.hub.arm(now_ns)
 
     def resume(self, connection: Connection, message: Message, now_ns: int) -> None:
         former = self.formers.get(message.id) or self.members.get(message.id)
@@ -377,6 +397,7 @@ class Roster:
         if former.client in self.members:
             self._member_gone(former, "resumed on a new connection")
         elif self.formers.pop(former.client, None) is not None:
+            self._no_longer_absent(former)
             self._close_pidfd(former.pidfd)
         member = self._enter(connection, former.pod, former.gpu)
         self.hub.feed(
