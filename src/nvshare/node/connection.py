@@ -59,7 +59,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         self.state = State.NEW
         self.become(0)
         self.dialect: Dialect = V3
-        self.ended_by = "closed"  # a key of DISCONNECTS
+        self.ended_by = "ended"  # a key of DISCONNECTS
         self.handshake: asyncio.TimerHandle | None = None
         self._hub = roster.hub
         self._decoder = Decoder()

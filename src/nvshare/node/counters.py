@@ -8,8 +8,7 @@ from typing import Final
 from nvshare.wire.messages import MessageType
 
 DISCONNECTS: Final = {
-    "closed": "the client closed its connection, or ended",
-    "process_ended": "the process ended while somebody else kept its connection open",
+    "ended": "the client closed its connection, or its process ended",
     "protocol": "it broke the protocol",
     "overflow": "it did not read what it was sent",
     "replaced": "the same process registered or resumed anew",

@@ -162,7 +162,7 @@ class Roster:
         """The peer of a connection is dead, whoever may still have its socket."""
         member = self.members.get(connection.client)
         if member is not None and member.pidfd == connection.pidfd:
-            self._member_gone(member, "process ended", "process_ended")
+            self._member_gone(member, "process ended", "ended")
         else:
             self._close_pidfd(connection.pidfd)
             connection.pidfd = -1
