@@ -109,7 +109,8 @@ def test_openmetrics_reads_back_as_what_was_put_in(put_in: list[Family]) -> None
     exposition = Exposition()
     text = "".join(exposition.render(family, openmetrics=True) for family in put_in) + OPENMETRICS_END
     check(put_in, text, parse_openmetrics)
-    for family in parse_openmetrics(text):
+    read: Parse = parse_openmetrics
+    for family in read(text):
         ours = CATALOG.get(family.name) or CATALOG[f"{family.name}_total"]
         assert family.unit == unit_of(ours)
 

@@ -157,7 +157,10 @@ class _Connection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self.idle_since = self.loop.time()
-        self._disarm()
+        if not self.answering:
+            self._disarm()
+            if self.conn.trailing_data[0]:  # the beginning of the next request came with the last one
+                self._arm(HEADER_SEC, True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
@@ -207,16 +210,18 @@ class Server:
         return self.state.total_requests
 
     def full(self) -> bool:
-        if self.open_connections() < self._most:
-            return False
-        idle = [one for one in self.state.connections if isinstance(one, _Connection) and not one.answering]
-        if idle:
-            min(idle, key=lambda one: one.idle_since).end()
-            return False
-        self.loop.call_later(FULL_PAUSE_SEC, lambda: self.room_made())
-        return True
+        """Every place is taken by one that is being answered."""
+        full = self.open_connections() >= self._most and not self._idle()
+        if full:
+            self.loop.call_later(FULL_PAUSE_SEC, lambda: self.room_made())
+        return full
+
+    def _idle(self) -> list[_Connection]:
+        return [one for one in self.state.connections if isinstance(one, _Connection) and not one.answering]
 
     def welcome(self, connection: socket.socket) -> None:
+        if self.open_connections() >= self._most and (idle := self._idle()):
+            min(idle, key=lambda one: one.idle_since).end()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opening = self.loop.create_task(self._open(connection))
         self._opening.add(opening)
