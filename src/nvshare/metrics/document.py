@@ -19,15 +19,15 @@ _HEAD: Final = """\
 
 Generated from the table in `src/nvshare/metrics/catalog.py`; `make docs` writes it. Do not edit.
 
-`nvshare scheduler` serves them on port 9402 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`): text 0.0.4,
-and OpenMetrics 1.0 to who asks for it. `/metrics?name[]=NAME` shows only that family. How to scrape, alert and
-draw them: [operations.md](operations.md). Every variable: [settings.md](settings.md).
+`nvshare scheduler` serves them on port 9402 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`): text
+0.0.4, and OpenMetrics 1.0 to who asks for it. `/metrics?name[]=NAME` shows only that family. How to scrape,
+alert and draw them: [operations.md](operations.md). Every variable: [settings.md](settings.md).
 
 ## How to read them
 
-- A series exists from the moment its subject does, with 0, and ends with the first scrape after the subject is
-  gone. Only totals of a pod (`nvshare_pod_*`) stay for `NVSHARE_METRICS_STALE_TTL_SEC` after its last process has
-  left, and go on where they were if it comes back.
+- A series exists from the moment its subject does, with 0, and ends with the first scrape after the subject
+  is gone. Only totals of a pod (`nvshare_pod_*`) stay for `NVSHARE_METRICS_STALE_TTL_SEC` after its last
+  process has left, and go on where they were if it comes back.
 - All figures of one scrape are of one moment; figures of NVML are of its last look, whose age is
   `nvshare_snapshot_age_seconds`. A source that does not answer takes only its own series along, and
   `nvshare_source_up` says so.
@@ -42,8 +42,8 @@ draw them: [operations.md](operations.md). Every variable: [settings.md](setting
 
 ## Where they deviate from the seeds
 
-- Step 4 of seed 000 counts lines with `grep nvshare_client_info | wc -l`, which counts HELP and TYPE too: with
-  two clients there are four lines, two of which begin with `nvshare_client_info`.
+- Step 4 of seed 000 counts lines with `grep nvshare_client_info | wc -l`, which counts HELP and TYPE too:
+  with two clients there are four lines, two of which begin with `nvshare_client_info`.
 - Without NVML seed 001 shows GPUs with zeros; here they are missing.
 - `DROP_LOCK`, disconnects and the two memory counters have the labels of the design the seeds refer to
   (`gpu_uuid` and `reason`), and are there with 0 from the start.
