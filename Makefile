@@ -62,6 +62,7 @@ bench: $(READY) $(LOCK_CYCLES) simgpu compiled ## the figures that are ratios an
 	@echo "the core compiled:" && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.core_events && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.simgpu_cost
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.lock_cycles
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.scrape
 
 verify: $(READY) simgpu compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify

@@ -26,8 +26,16 @@ Complain = Callable[[str, Exception], None]
 
 
 class Collector:
-    def __init__(self, take_view: Callable[[], View], debug_labels: bool, complain: Complain) -> None:
+    def __init__(
+        self,
+        take_view: Callable[[], View],
+        debug_labels: bool,
+        complain: Complain,
+        note_ns: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """``note_ns`` hears how long each step has held the loop."""
         self._take_view = take_view
+        self._note_ns = note_ns
         self._debug_labels = debug_labels
         self._complain = complain
         self._exposition: Final = Exposition()
@@ -44,7 +52,9 @@ class Collector:
         view = self._take_view()
         await asyncio.sleep(0)
         for place, copy in enumerate(view.gpus):
+            start_ns = time.perf_counter_ns()
             view.gpus[place] = unpack(copy)
+            self._note_ns(time.perf_counter_ns() - start_ns)
             await asyncio.sleep(0)
         return view
 
@@ -74,7 +84,9 @@ class Collector:
                 self._complain(name, error)
                 text.back_to(mark)
                 return False, taken_ns / 1e9
-            taken_ns += time.perf_counter_ns() - start_ns
+            step_ns = time.perf_counter_ns() - start_ns
+            self._note_ns(step_ns)
+            taken_ns += step_ns
             if family is _END:
                 return True, taken_ns / 1e9
             await asyncio.sleep(0)

@@ -59,7 +59,12 @@ class MetricsService:
         self._repeats = logs.Repeats()
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._nvml_changed)
-        collector = Collector(self.view, config.switched_on("NVSHARE_METRICS_DEBUG_LABELS"), self._complain)
+        collector = Collector(
+            self.view,
+            config.switched_on("NVSHARE_METRICS_DEBUG_LABELS"),
+            self._complain,
+            self._hub.counters.callbacks.add,
+        )
 
         async def page() -> str:
             return front_page(await collector.view())
