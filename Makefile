@@ -6,10 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := build/compiled
+FOR ?= 60
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled interposer libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,12 +22,18 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY) ## a simulated hour on two GPUs: a table and a plot
-	@$(BIN)/nvshare simulate demo --plot demo.svg
+demo: $(READY) libraries ## five tenants share GPUs, simulated ones if need be, for FOR=60 seconds
+	@$(BIN)/nvshare demo --for $(FOR)
+
+# The two libraries in C alone, without their test programs.
+libraries:
+	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy gcc libc6-dev; } || { echo "nvshare needs a C compiler as 'cc'" >&2; exit 2; }
+	@$(MAKE) --no-print-directory -s -C native/simgpu
+	@$(MAKE) --no-print-directory -s -C native/interposer
 
 test: lint unit ## everything that must pass before a change lands
 
-unit: $(READY) simgpu
+unit: $(READY) simgpu interposer
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify"
 
 # The simulated driver, with its test programs plain and under two sanitizers. valgrind is for the tests.
@@ -35,6 +42,12 @@ simgpu:
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests SANITIZE=address,undefined OUT=../../build/simgpu-address
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests SANITIZE=thread OUT=../../build/simgpu-thread
+
+# The library that is preloaded into CUDA programs, with its test programs plain and under two sanitizers.
+interposer: simgpu
+	@$(MAKE) --no-print-directory -s -C native/interposer tests
+	@$(MAKE) --no-print-directory -s -C native/interposer tests SANITIZE=address,undefined OUT=../../build/interposer-address SIMGPU=../../build/simgpu-address
+	@$(MAKE) --no-print-directory -s -C native/interposer tests SANITIZE=thread OUT=../../build/interposer-thread SIMGPU=../../build/simgpu-thread
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -66,6 +79,7 @@ bench: $(READY) $(LOCK_CYCLES) simgpu compiled ## the figures that are ratios an
 
 verify: $(READY) simgpu compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
+	$(BIN)/python -m tests.local.shares
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
 
 # The package as installations have it, its hot parts compiled by mypyc: see setup.py.

@@ -22,7 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.lock_cycles.servers import GPUS, Server, daemon, measure, rss_bytes
-from nvshare.metrics.catalog import CATALOG, CLIENT
+from nvshare.metrics.catalog import CATALOG
 from nvshare.metrics.exposition import Exposition
 from nvshare.metrics.families import Family, Sample
 from nvshare.sim.gpu import SimulatedNode, library_directory
@@ -43,23 +43,27 @@ EVERY_SEC: Final = 2.0
 
 def families() -> list[Family]:
     """20,000 samples as a node with 1000 clients shows them."""
-    metrics = [m for m in CATALOG.values() if m.labels[: len(CLIENT)] == CLIENT][:FAMILIES]
+    metrics = [metric for metric in CATALOG.values() if metric.name.startswith("nvshare_client_")][:FAMILIES]
     assert len(metrics) == FAMILIES, len(metrics)
     found = []
     for place, metric in enumerate(metrics):
         samples: list[Sample] = []
         for number in range(CLIENTS):
-            labels = (
-                f"team-{number % 20}",
-                f"train-{number:04}",
-                f"{number * 2654435761:016x}",
-                f"GPU-{number % 8:036}",
-            )
-            more = tuple(str(number) for _ in metric.labels[len(CLIENT) :])
             value = number / 997 if metric.ratio else number * 1_048_576 + place
-            samples.append((labels + more, value))
+            samples.append((tuple(_label(label, number) for label in metric.labels), value))
         found.append(Family(metric, samples))
     return found
+
+
+def _label(name: str, number: int) -> str:
+    values = {
+        "namespace": f"team-{number % 20}",
+        "pod": f"train-{number:04}",
+        "client_id": f"{number * 2654435761:016x}",
+        "gpu_uuid": f"GPU-{number % 8:036}",
+        "source": "annotation",
+    }
+    return values.get(name, str(number))
 
 
 class Theirs:

@@ -246,6 +246,18 @@ EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, const CUg
     return keep_if((*out)->effect ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY, out);
 }
 
+EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    ENTER();
+    if (!node || !params || node->type != CU_NODE_MEM_ALLOC)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&drv.lock);
+    struct alloc *alloc = alloc_find(node->address);
+    *params = (CUDA_MEM_ALLOC_NODE_PARAMS){.bytes = alloc ? alloc->size : 0, .ptr = node->address};
+    pthread_mutex_unlock(&drv.lock);
+    return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address)
 {
     ENTER();

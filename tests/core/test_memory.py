@@ -216,3 +216,11 @@ def _live(process: _Process, random: Random, outbox: list[tuple[int, str, tuple[
     elif process.used and not process.asked:
         process.used -= min(process.used, size)
         outbox.append((process.key, "report", (process.used, process.seq)))
+
+
+def test_who_must_ask_is_told_the_limit_it_asks_under() -> None:
+    out: list[Effect] = []
+    account = MemoryAccount(LIMIT)
+    account.join(1, True, 0, out)
+    account.join(2, True, 0, out)
+    assert out == [TellLease(1, 1, LIMIT), TellMemoryLimit(2, LIMIT), RecallLease(1, 1)]

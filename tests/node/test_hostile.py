@@ -248,7 +248,7 @@ def test_a_handshake_has_its_time(open_path: Path) -> None:
     [
         (b"", "it is no checkpoint"),
         (b"nvshare-checkpoint 9 x\n{}", "it has version 9"),
-        (b"nvshare-checkpoint 1 x\n{}", "checksum"),
+        (b"nvshare-checkpoint 2 x\n{}", "checksum"),
         ("boot", "another boot"),
         ("future", "future"),
     ],

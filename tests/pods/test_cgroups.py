@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nvshare.pods.cgroups import HOST, Place, place_of
+from nvshare.pods.cgroups import HOST, NESTED_RUNS_MAX, Place, place_of, run_cgroups_of
 
 UID = "0d4a5b6c-1111-2222-3333-444455556666"
 UNDER = UID.replace("-", "_")
@@ -73,3 +73,14 @@ def test_nowhere(path: str) -> None:
 def test_nonsense_is_nowhere() -> None:
     assert place_of("") == HOST
     assert place_of("nothing\n:\n1:2") == HOST
+
+
+def test_cgroups_of_runs_innermost_first_with_their_whole_path() -> None:
+    text = "6:freezer:/box/nvshare-run-1-2/deep/nvshare-run-3-4/x\n4:memory:/\n0::/nvshare-run-5-6\n"
+    assert run_cgroups_of(text) == (
+        "freezer:/box/nvshare-run-1-2/deep/nvshare-run-3-4",
+        "freezer:/box/nvshare-run-1-2",
+        ":/nvshare-run-5-6",
+    )
+    assert run_cgroups_of("0::/my-nvshare-run-1-2\n") == ()
+    assert len(run_cgroups_of("0::" + "/nvshare-run-1" * 100)) == NESTED_RUNS_MAX

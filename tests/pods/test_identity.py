@@ -24,7 +24,7 @@ from nvshare.pods.identity import (
     pidfd_dead,
     process_of,
 )
-from nvshare.pods.tenancy import RUNS_MAX, Tenancy, parse_pod
+from nvshare.pods.tenancy import RUNS_MAX, Run, Tenancy, parse_pod
 
 
 @pytest.fixture
@@ -112,26 +112,55 @@ def test_ancestors_lead_to_a_registered_run() -> None:
     peer = Peer(own(), 1000, HOST)
     parent = ancestors(own())[1]
     assert tenancy.tenant_of(peer, "", "", trusted=False)[0] == f"process:{peer.process.pid}:{own()[1]}"
-    tenancy.add_run(parent, "default/job")
+    tenancy.add_run(parent, Run("default/job"))
     assert tenancy.tenant_of(peer, "", "", trusted=False) == ("default/job", False)
-    assert tenancy.remove_run(parent) == "default/job"
+    assert not tenancy.forget_ended("default/job"), "it runs"
+    assert tenancy.end_run(parent) == Run("default/job")
+    assert tenancy.tenant_of(peer, "", "", trusted=False) == ("default/job", False), "what it left is its own"
+    assert tenancy.forget_ended("default/job")
     assert tenancy.tenant_of(peer, "", "", trusted=False)[0].startswith("process:")
 
 
 def test_a_reused_pid_of_a_run_is_nobodys_ancestor() -> None:
     tenancy = Tenancy()
     parent = ancestors(own())[1]
-    tenancy.add_run(Process(parent.pid, parent.start_ticks - 1), "default/job")
+    tenancy.add_run(Process(parent.pid, parent.start_ticks - 1), Run("default/job"))
     assert tenancy.tenant_of(Peer(own(), 0, HOST), "", "", trusted=False)[0].startswith("process:")
 
 
 def test_runs_are_bounded() -> None:
     tenancy = Tenancy()
     for pid in range(RUNS_MAX):
-        tenancy.add_run(Process(pid, 1), "default/job")
-    tenancy.add_run(Process(0, 1), "default/other")
+        tenancy.add_run(Process(pid, 1), Run("default/job"))
+    tenancy.add_run(Process(0, 1), Run("default/other"))
     with pytest.raises(ValueError, match=str(RUNS_MAX)):
-        tenancy.add_run(Process(RUNS_MAX, 1), "default/job")
+        tenancy.add_run(Process(RUNS_MAX, 1), Run("default/job"))
+
+
+def test_a_runs_cgroup_tells_whatever_the_ancestors_are() -> None:
+    tenancy = Tenancy()
+    outer, inner = "freezer:/nvshare-run-1-1", "freezer:/nvshare-run-1-1/nvshare-run-2-2"
+    tenancy.add_run(Process(1, 1), Run("default/outer", outer))
+    stray = Peer(Process(10, 20), 0, HOST, (inner, outer))
+    assert tenancy.tenant_of(stray, "", "claimed", trusted=True) == ("default/outer", True)
+    tenancy.add_run(Process(2, 2), Run("default/inner", inner))
+    assert tenancy.tenant_of(stray, "", "", trusted=True) == ("default/inner", False)
+    elsewhere = Peer(Process(10, 20), 0, HOST, ("freezer:/user/nvshare-run-1-1", "pids:/nvshare-run-1-1"))
+    assert tenancy.tenant_of(elsewhere, "", "", trusted=True)[0] == "process:10:20"
+    tenancy.end_run(Process(2, 2))
+    assert tenancy.forget_ended("default/inner")
+    assert tenancy.tenant_of(stray, "", "", trusted=True)[0] == "default/outer"
+
+
+def test_a_pod_of_two_runs_is_over_with_the_second() -> None:
+    tenancy = Tenancy()
+    for pid in (1, 2):
+        tenancy.add_run(Process(pid, 1), Run("default/job"))
+    tenancy.end_run(Process(1, 1))
+    assert not tenancy.forget_ended("default/job")
+    tenancy.end_run(Process(2, 1))
+    assert tenancy.forget_ended("default/job")
+    assert tenancy.runs() == {}
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,13 @@ from nvshare import __version__
 # name -> one-line help, so that `nvshare --help` imports no command's dependencies.
 COMMANDS: Final[dict[str, str]] = {
     "ctl": "Look into the daemon and change quotas.",
+    "demo": "Show five tenants that share GPUs.",
+    "down": "End the node that `nvshare up` started.",
+    "run": "Run a command with a part of a GPU.",
     "scheduler": "Run the daemon that shares this machine's GPUs.",
     "sim": "Show, break and reset simulated GPUs.",
     "simulate": "Run the scheduler in virtual time against modelled programs.",
+    "up": "Share this machine's GPUs, or simulated ones.",
 }
 
 
@@ -49,6 +53,8 @@ def main() -> None:
 
     \b
     Examples:
-      nvshare simulate --list
-      nvshare simulate 30+60 --seed 1
+      nvshare up --sim t4:2 --detach
+      nvshare run --gpu-core-limit 30 --gpu-memory-limit 4Gi -- python train.py
+      nvshare ctl clients
+      nvshare down
     """

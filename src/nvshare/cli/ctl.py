@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from nvshare.cli.ending import EXIT_BAD_INPUT, daemon_errors, fail, private_directory
 from nvshare.core.units import UnitError, format_bytes, format_ns, parse_bytes, parse_percent
-from nvshare.node.config import AbsolutePath, default_directories
-from nvshare.node.controlling import Controller, NoDaemon, NotPermitted, Rejected
+from nvshare.node.controlling import Controller
 from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
 from nvshare.wire.messages import QUANTUM_MAX_SEC
-
-EXIT_BAD_INPUT = 2
-EXIT_NO_DAEMON = 3
-EXIT_NOT_PERMITTED = 5
-
-
-def _fail(message: object, code: int) -> NoReturn:
-    print(f"Error: {message}", file=sys.stderr)
-    sys.exit(code)
 
 
 class Caller:
     """Asks the daemon, and ends the command with the right code when that fails."""
 
-    def __init__(self, private_dir: str, as_json: bool) -> None:
-        self._controller = Controller(Path(private_dir))
+    def __init__(self, private_dir: Path, as_json: bool) -> None:
+        self._controller = Controller(private_dir)
         self.as_json = as_json
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        try:
+        with daemon_errors():
             return self._controller.ask(method, path, body)
-        except NoDaemon as error:
-            _fail(error, EXIT_NO_DAEMON)
-        except NotPermitted as error:
-            _fail(error, EXIT_NOT_PERMITTED)
-        except Rejected as error:
-            _fail(error, EXIT_BAD_INPUT)
 
     def show(self, answer: dict[str, Any], *lines: object) -> None:
         if self.as_json:
@@ -68,7 +52,7 @@ def _limit(amount_bytes: int) -> str:
 def _pod_argument(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     pod = parse_pod(value)
     if pod is None:
-        _fail(f"{value!r} is no pod; accepted: {ACCEPTED_POD}", EXIT_BAD_INPUT)
+        fail(f"{value!r} is no pod; accepted: {ACCEPTED_POD}", EXIT_BAD_INPUT)
     return pod
 
 
@@ -82,10 +66,7 @@ def command(context: click.Context, private_dir: str | None, as_json: bool) -> N
     \b
     Exit codes: 0 done; 2 not accepted; 3 no daemon; 5 not permitted.
     """
-    directory = private_dir or os.environ.get("NVSHARE_PRIVATE_DIR") or default_directories()[1]
-    if AbsolutePath().read(directory) is None:
-        _fail(f"NVSHARE_PRIVATE_DIR={directory!r} is not accepted; accepted: {AbsolutePath().describe()}", 2)
-    context.obj = Caller(directory, as_json)
+    context.obj = Caller(private_directory(private_dir), as_json)
 
 
 @command.command()
@@ -196,7 +177,7 @@ def _show_limits(caller: Caller, answer: dict[str, Any]) -> None:
 def quota_set(caller: Caller, pod: str, memory: str | None, core: str | None, policy: str | None) -> None:
     """Limit POD from now on, over restarts of the daemon. What is not named stays as it was."""
     if memory is None and core is None and policy is None:
-        _fail("nothing to set; accepted: --memory, --core, --policy", EXIT_BAD_INPUT)
+        fail("nothing to set; accepted: --memory, --core, --policy", EXIT_BAD_INPUT)
     try:
         body = {
             "memory_bytes": None if memory is None else parse_bytes(memory),
@@ -204,7 +185,7 @@ def quota_set(caller: Caller, pod: str, memory: str | None, core: str | None, po
             "policy": policy,
         }
     except UnitError as error:
-        _fail(error, EXIT_BAD_INPUT)
+        fail(error, EXIT_BAD_INPUT)
     _show_limits(caller, caller.ask("PUT", f"/v1/quotas/{pod}", body))
 
 
@@ -222,7 +203,7 @@ def quota_unset(caller: Caller, pod: str) -> None:
 def tq(caller: Caller, seconds: str) -> None:
     """Slice of tenants that do not fit in memory together, until the daemon restarts."""
     if not (seconds.isascii() and seconds.isdigit() and 1 <= int(seconds[:9]) <= QUANTUM_MAX_SEC):
-        _fail(f"{seconds!r} is no slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}", EXIT_BAD_INPUT)
+        fail(f"{seconds!r} is no slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}", EXIT_BAD_INPUT)
     answer = caller.ask("PUT", "/v1/slice", {"seconds": int(seconds)})
     caller.show(answer, f"slice {answer['seconds']} s")
 

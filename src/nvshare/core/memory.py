@@ -88,6 +88,7 @@ class MemoryAccount:
 
     def join(self, client: int, asks: bool, now_ns: int, out: list[Effect]) -> Share:
         share = self.shares[client] = Share(client, asks)
+        self._tell_asker(share, out)
         self._arrange(now_ns, out)
         return share
 
@@ -99,9 +100,15 @@ class MemoryAccount:
         share.used_bytes = share.base_bytes = share.peak_bytes = used_bytes
         self.used_bytes += used_bytes
         self.shares[client] = share
+        self._tell_asker(share, out)
         self._arrange(now_ns, out)
         if seq:
             self.ask(client, seq, asked_bytes, now_ns, out)
+
+    def _tell_asker(self, share: Share, out: list[Effect]) -> None:
+        """Who gets no lease learns the limit too: its program may ask how much memory there is."""
+        if self.limit_bytes and share.asks and len(self.shares) > 1:
+            out.append(TellMemoryLimit(share.client, self.limit_bytes))
 
     def disconnect(self, client: int) -> None:
         share = self.shares.get(client)

@@ -20,8 +20,9 @@ from nvshare.core.snapshot import Checkpoint, ClientRecord
 from nvshare.node import logs
 from nvshare.node.roster import Member
 from nvshare.pods.identity import Process
+from nvshare.pods.tenancy import Run
 
-VERSION: Final = 1
+VERSION: Final = 2
 FILE: Final = "checkpoint"
 _SET_ASIDE: Final = "checkpoint.unusable"
 _MAGIC: Final = b"nvshare-checkpoint"
@@ -50,7 +51,7 @@ class Saved(msgspec.Struct, frozen=True):
     clients: list[SavedClient]
     limits: list[tuple[str, str, int | None, int | None, bool | None]]
     lags: list[tuple[str, str, int]]
-    runs: list[tuple[int, int, str]]
+    runs: list[tuple[int, int, Run]]
 
 
 class Unusable(Exception):  # noqa: N818 - a finding about a file, nothing that failed
@@ -62,7 +63,7 @@ def boot_id() -> str:
 
 
 def gather(
-    core: Checkpoint, members: dict[int, Member], formers: dict[int, Member], runs: dict[Process, str]
+    core: Checkpoint, members: dict[int, Member], formers: dict[int, Member], runs: dict[Process, Run]
 ) -> Saved:
     """The core's part and ours. Formers that have not come back are still expected next time."""
     billed = {record.client: record.billed_busy_ns for record in core.clients}
@@ -89,7 +90,7 @@ def gather(
         ],
         limits=list(core.limits),
         lags=list(core.lags),
-        runs=[(process.pid, process.start_ticks, pod) for process, pod in runs.items()],
+        runs=[(process.pid, process.start_ticks, run) for process, run in runs.items()],
     )
 
 

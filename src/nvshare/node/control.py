@@ -22,8 +22,8 @@ from nvshare.core.events import LimitsSet
 from nvshare.core.report import snapshot_gpu
 from nvshare.core.snapshot import GpuSnapshot
 from nvshare.node.roster import Roster
-from nvshare.pods.identity import process_of
-from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
+from nvshare.pods.identity import process_of, run_cgroup_of
+from nvshare.pods.tenancy import ACCEPTED_POD, Run, parse_pod
 from nvshare.wire.messages import QUANTUM_MAX_SEC
 
 BODY_BYTES_MAX: Final = 65_536
@@ -57,6 +57,7 @@ class RunBody(msgspec.Struct, forbid_unknown_fields=True):
     pod: str
     memory_bytes: int | None = None
     core_percent: int | None = None
+    policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ class Control:
         )
 
     async def gpus(self, _request: Request) -> Response:
-        return _json({"gpus": await _snapshots(self._roster)})
+        return _json({"now_ns": self._roster.hub.clock(), "gpus": await _snapshots(self._roster)})
 
     async def clients(self, _request: Request) -> Response:
         members = self._roster.members
@@ -184,18 +185,21 @@ class Control:
             return _json({"pod": pod, "limits": self._roster.limits(pod)._asdict()})
         word = LimitsSet(pod, "ctl")
         if request.method == "PUT":
-            body = await _body(request, QuotaBody)
-            said = (body.memory_bytes, body.core_percent, _share(body.policy))
-            before = self._roster.hub.scheduler.word_on(pod, "ctl")
-            memory_bytes, core_percent, share = (
-                old if new is None else new for new, old in zip(said, before, strict=True)
-            )
-            word = LimitsSet(pod, "ctl", memory_bytes, core_percent, None if share is None else bool(share))
+            word = self._added(pod, "ctl", await _body(request, QuotaBody))
         try:
             limits = self._roster.set_limits(word)
         except ValueError as error:
             raise BadRequest(str(error)) from error
         return _json({"pod": pod, "limits": limits._asdict()})
+
+    def _added(self, pod: str, source: str, body: QuotaBody | RunBody) -> LimitsSet:
+        """A source's new word on a pod; what it does not name stays as that source said before."""
+        said = (body.memory_bytes, body.core_percent, _share(body.policy))
+        before = self._roster.hub.scheduler.word_on(pod, source)
+        memory_bytes, core_percent, share = (
+            old if new is None else new for new, old in zip(said, before, strict=True)
+        )
+        return LimitsSet(pod, source, memory_bytes, core_percent, None if share is None else bool(share))
 
     async def slice(self, request: Request) -> Response:
         body = await _body(request, SliceBody)
@@ -216,13 +220,16 @@ class Control:
         process = process_of(body.pid)
         if process is None:
             raise NotFound(f"no process has pid {body.pid}")
+        # A cgroup can be trusted where only root can make one, and so only by root's own daemon.
+        cgroup = run_cgroup_of(process) if os.geteuid() == 0 else ""
+        word = self._added(pod, "run", body)
         try:
-            if not self._roster.add_run(process, pod):
+            if not self._roster.add_run(process, Run(pod, cgroup)):
                 raise NotFound(f"no process has pid {body.pid}")
-            limits = self._roster.set_limits(LimitsSet(pod, "run", body.memory_bytes, body.core_percent))
+            limits = self._roster.set_limits(word)
         except ValueError as error:
             raise BadRequest(str(error)) from error
-        return _json({"pod": pod, "limits": limits._asdict()}, 201)
+        return _json({"pod": pod, "limits": limits._asdict(), "cgroup": cgroup}, 201)
 
     async def token(self, _request: Request) -> Response:
         return _json({"token": self._desk.token})

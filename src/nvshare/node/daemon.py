@@ -209,9 +209,8 @@ class Daemon:
                 hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
         hub.scheduler.restore(checkpoint.core_part(saved, alive), now_ns)
-        for pid, start_ticks, pod in saved.runs:
-            if not roster.add_run(Process(pid, start_ticks), pod):
-                roster.set_limits(events.LimitsSet(pod, "run"))
+        for pid, start_ticks, run in saved.runs:
+            roster.restore_run(Process(pid, start_ticks), run)
         hub.arm(now_ns)
         logs.info(
             "former life restored",

@@ -27,12 +27,14 @@ from nvshare.node.connection import Connection
 from nvshare.node.hub import Hub
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.identity import PEER_DEAD, IdentityError, Peer, Process, identify, open_process
-from nvshare.pods.tenancy import Tenancy
+from nvshare.pods.tenancy import Run, Tenancy
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
 
 NOBODY: Final = Peer(Process(0, 0), -1, HOST)
 """Whoever cannot be told: has no rights and no client."""
+ENVIRONMENT: Final = "env"
+"""The source of a limit that a client's environment stated; it ends with the pod's last client."""
 NO_CLIENT: Final = frozenset({0, 0xF00DF00DF00DF00D})  # the second means "unregistered" in older clients
 
 
@@ -163,6 +165,7 @@ class Roster:
         member = self.members.get(connection.client)
         if member is not None and member.pidfd == connection.pidfd:
             self._member_gone(member, "process ended", "ended")
+            self._withdraw_environment(member.pod)
         else:
             self._close_pidfd(connection.pidfd)
             connection.pidfd = -1
@@ -182,12 +185,19 @@ class Roster:
             self._no_longer_absent(member)
         self.hub.feed(events.ProcessGone(member.client), now_ns)
         logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
+        self._forget_runs_soon(member.pod)
 
     def _no_longer_absent(self, member: Member) -> None:
         role = _role(member)
         self._absent[role].remove(member)
         if not self._absent[role]:
             del self._absent[role]
+
+    def _withdraw_environment(self, pod: str) -> None:
+        if pod in self._per_pod or any(former.pod == pod for former in self.formers.values()):
+            return
+        if self.hub.scheduler.word_on(pod, ENVIRONMENT) != (None, None, None):
+            self.set_limits(events.LimitsSet(pod, ENVIRONMENT))
 
     def _count(self, member: Member, step: int) -> None:
         self._per_pod[member.pod] += step
@@ -258,13 +268,13 @@ class Roster:
 
     # ---- runs --------------------------------------------------------------------------------
 
-    def add_run(self, process: Process, pod: str) -> bool:
+    def add_run(self, process: Process, run: Run) -> bool:
         """``nvshare run`` starts something in a pod; False if that process is dead already."""
         pidfd = open_process(process)
         if pidfd is None:
             return False
         try:
-            self.tenancy.add_run(process, pod)
+            self.tenancy.add_run(process, run)
         except ValueError:
             os.close(pidfd)
             raise
@@ -272,12 +282,29 @@ class Roster:
         self.hub.changed = True
         return True
 
+    def restore_run(self, process: Process, run: Run) -> None:
+        """A run of the former life, which may have ended since."""
+        if run.ended or not self.add_run(process, run):
+            self.tenancy.add_run(process, run._replace(ended=True))
+            self._forget_runs(run.pod)
+
+    def _forget_runs_soon(self, pod: str) -> None:
+        """After this callback: who leaves may be about to register afresh in it."""
+        self.hub.loop.call_soon(self._forget_runs, pod)
+
     def _run_ended(self, process: Process, pidfd: int) -> None:
-        """Its pod's limits go with the last run of it; what it left running stays in the pod."""
         self._close_pidfd(pidfd)
-        pod = self.tenancy.remove_run(process)
+        run = self.tenancy.end_run(process)
         self.hub.changed = True
-        if pod is not None and pod not in self.tenancy.runs().values():
+        if run is not None:
+            self._forget_runs(run.pod)
+
+    def _forget_runs(self, pod: str) -> None:
+        """A pod's limits go with its last run and its last process: what a job leaves behind keeps them."""
+        if pod in self._per_pod or any(former.pod == pod for former in self.formers.values()):
+            return
+        if self.tenancy.forget_ended(pod):
+            self.hub.changed = True
             self.set_limits(events.LimitsSet(pod, "run"))
 
     # ---- registering -------------------------------------------------------------------------
@@ -303,6 +330,8 @@ class Roster:
             self._refuse(connection, reason, f"pod {pod}")
             return
         self._see(device, now_ns)
+        if message.memory_limit_bytes and connection.dialect.version >= V3.version:
+            self.set_limits(events.LimitsSet(pod, ENVIRONMENT, message.memory_limit_bytes))
         member = self._enter(connection, pod, device.key)
         version = connection.dialect.version
         self.hub.feed(events.ClientRegistered(member.client, pod, device.key, version), now_ns)
@@ -384,8 +413,10 @@ class Roster:
         self._close_pidfd(former.pidfd)
         now_ns = self.hub.clock()
         self.hub.perform(self.hub.scheduler.forget_resuming(former.client, former.gpu, now_ns))
+        self._withdraw_environment(former.pod)
         self.hub.changed = True
         self.hub.arm(now_ns)
+        self._forget_runs_soon(former.pod)
 
     def resume(self, connection: Connection, message: Message, now_ns: int) -> None:
         former = self.formers.get(message.id) or self.members.get(message.id)

@@ -6,6 +6,8 @@
    a container found there carries the user's name, so that one user cannot enter another's tenant.
 3. cgroup v1 lists a path for each hierarchy. A pod's process is in the pod in all that the runtime manages,
    so any of them may tell, the first in the file first.
+4. A cgroup that ``nvshare run`` made is known by its whole path in its hierarchy, as the kernel shows it for
+   a process that is in it. Its name says nothing: whoever makes one like it elsewhere has another path.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ class Place(NamedTuple):
 
 
 HOST: Final = Place()
+NESTED_RUNS_MAX: Final = 16
+RUN_PREFIX: Final = "nvshare-run-"
+"""How the names of cgroups begin that ``nvshare run`` makes."""
 
 
 def _place_of_path(path: str) -> Place:
@@ -56,13 +61,26 @@ def _place_of_path(path: str) -> Place:
     return HOST
 
 
+def _hierarchies(cgroup_file: str) -> list[tuple[str, str]]:
+    """Controllers and path, a line each; version 2 has no controllers there."""
+    fields = (line.split(":", 2) for line in cgroup_file.splitlines())
+    return [(row[1], row[2]) for row in fields if len(row) == 3]
+
+
+def run_cgroups_of(cgroup_file: str) -> tuple[str, ...]:
+    """Cgroups around a process that look like those of runs, the innermost first."""
+    found = []
+    for controllers, path in _hierarchies(cgroup_file):
+        parts = path.split("/")
+        for depth in range(len(parts), 0, -1):
+            if parts[depth - 1].startswith(RUN_PREFIX):
+                found.append(f"{controllers}:{'/'.join(parts[:depth])}")
+    return tuple(found[:NESTED_RUNS_MAX])
+
+
 def place_of(cgroup_file: str) -> Place:
     """The place told by the text of a /proc/PID/cgroup."""
-    places = []
-    for line in cgroup_file.splitlines():
-        fields = line.split(":", 2)
-        if len(fields) == 3:
-            places.append(_place_of_path(fields[2]))
+    places = [_place_of_path(path) for _, path in _hierarchies(cgroup_file)]
     for place in places:
         if place.pod_uid:
             return place

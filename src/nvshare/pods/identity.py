@@ -17,7 +17,7 @@ import socket
 import struct
 from typing import Final, NamedTuple
 
-from nvshare.pods.cgroups import HOST, Place, place_of
+from nvshare.pods.cgroups import HOST, Place, place_of, run_cgroups_of
 
 SO_PEERPIDFD: Final = 77
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -54,6 +54,7 @@ class Peer(NamedTuple):
     process: Process
     uid: int
     place: Place
+    run_cgroups: tuple[str, ...] = ()
 
 
 def _read(path: str) -> bytes:
@@ -125,7 +126,7 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
         pidfd = _peer_pidfd(connection, pid)
         try:
             process = process_of(pid)
-            place = place_of(_read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape"))
+            cgroups = _read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape")
             if process is None or pidfd_dead(pidfd):
                 raise IdentityError(PEER_DEAD, f"pid {pid} is dead")
         except BaseException:
@@ -135,7 +136,16 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
         if error.errno in _EXHAUSTED:
             raise Exhausted from error
         raise IdentityError(PEER_DEAD, f"pid {pid}: {error}") from error
-    return Peer(process, uid, place), pidfd
+    return Peer(process, uid, place_of(cgroups), run_cgroups_of(cgroups)), pidfd
+
+
+def run_cgroup_of(process: Process) -> str:
+    """The innermost cgroup around a process that a run may have made; empty if there is none."""
+    try:
+        found = run_cgroups_of(_read(f"/proc/{process.pid}/cgroup").decode(errors="surrogateescape"))
+    except OSError:
+        return ""
+    return found[0] if found and process_of(process.pid) == process else ""
 
 
 def place_of_process(pid: int) -> Place | None:

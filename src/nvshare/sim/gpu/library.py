@@ -29,7 +29,7 @@ def library_directory() -> Path:
         [Path(wanted)]
         if wanted
         else [
-            Path(__file__).parent / "lib",
+            Path(__file__).resolve().parents[2] / "lib" / "simgpu",
             Path(__file__).resolve().parents[4] / "build" / "simgpu",
         ]
     )

@@ -1,0 +1,271 @@
+/* The thread behind a gate: connection, turns, bill. Rules in gate.h. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "gate.h"
+#include "real.h"
+#include "settings.h"
+
+#define TICK_NS MS
+#define TAIL_AGE_NS (MS * 3 / 10) /* a stream that got nothing for so long gets a marker behind its last launch */
+#define TELL_EVERY_NS (50 * MS)
+#define LOOK_EVERY_NS (250 * MS)
+#define IDLE_NS SECOND
+#define RECONNECT_NS (SECOND / 2)
+#define DENIED_RETRY_NS (5 * SECOND)
+
+/* ---- the bill */
+
+static void bill_close(struct gate *gate)
+{
+    if (gate->busy_since_ns && gate->done_ns > gate->busy_since_ns)
+        gate->busy_ns += gate->done_ns - gate->busy_since_ns;
+    gate->busy_since_ns = 0;
+}
+
+void bill_begin(struct gate *gate, uint64_t now_ns)
+{
+    if (gate->working)
+        return;
+    gate->working = true;
+    if (gate->busy_since_ns && now_ns >= gate->done_ns + GAP_NS)
+        bill_close(gate);
+    if (!gate->busy_since_ns)
+        gate->busy_since_ns = now_ns;
+    if (gate->told_idle) {
+        gate->told_idle = false;
+        session_tell_busy(&gate->session, (struct bill){.busy_ns = gate->busy_ns});
+    }
+    gate_wake(gate);
+}
+
+static struct bill bill_now(struct gate *gate, uint64_t now_ns)
+{
+    uint64_t until_ns = gate->working ? now_ns : gate->done_ns;
+    uint64_t open_ns = gate->busy_since_ns && until_ns > gate->busy_since_ns ? until_ns - gate->busy_since_ns : 0;
+    uint64_t idle_ns = gate->working || now_ns <= gate->done_ns ? 0 : now_ns - gate->done_ns;
+    return (struct bill){gate->busy_ns + open_ns, idle_ns, gate->kernel_ns};
+}
+
+static void end_turn(struct gate *gate, uint64_t now_ns)
+{
+    bill_close(gate);
+    struct bill bill = bill_now(gate, now_ns);
+    gate->working = gate->told_idle = false;
+    gate->kernel_ns = 0;
+    session_end_turn(&gate->session, bill);
+    gate_refresh(gate);
+}
+
+/* ---- while calls are paced, or the gate is closing */
+
+static uint64_t drain(struct gate *gate, bool idle, uint64_t now_ns)
+{
+    if (idle) {
+        end_turn(gate, now_ns);
+        return NEVER;
+    }
+    uint64_t end_ns = lanes_expected_end_ns(gate);
+    uint64_t wait_ns = end_ns > now_ns ? (end_ns - now_ns) / 2 : MS / 20;
+    return now_ns + (wait_ns < MS / 20 ? MS / 20 : wait_ns > TICK_NS ? TICK_NS : wait_ns);
+}
+
+static uint64_t watch_gap(struct gate *gate, uint64_t now_ns)
+{
+    if (now_ns < gate->done_ns + GAP_NS)
+        return gate->done_ns + GAP_NS;
+    bill_close(gate);
+    if (gate->session.others_wait || now_ns >= gate->done_ns + IDLE_NS) {
+        end_turn(gate, now_ns);
+        return NEVER;
+    }
+    if (!gate->told_idle) {
+        gate->told_idle = true;
+        session_tell_busy(&gate->session, bill_now(gate, now_ns));
+    }
+    return gate->done_ns + IDLE_NS;
+}
+
+static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
+{
+    bool dropping = gate->session.dropping;
+    lanes_mark_tails(gate, now_ns, dropping ? 0 : TAIL_AGE_NS);
+    bool idle = lanes_poll(gate, now_ns) && gate->inside == 0;
+    pthread_cond_broadcast(&gate->changed);
+    if (idle)
+        gate->working = false;
+    if (dropping)
+        return drain(gate, idle, now_ns);
+    if (!gate->session.holds)
+        return gate->working ? now_ns + TICK_NS : NEVER;
+    if (!gate->working)
+        return watch_gap(gate, now_ns);
+    if (now_ns >= gate->told_ns + TELL_EVERY_NS) {
+        gate->told_ns = now_ns;
+        struct bill bill = bill_now(gate, now_ns);
+        bill.idle_ns = 0;
+        session_tell_busy(&gate->session, bill);
+    }
+    return now_ns + TICK_NS;
+}
+
+/* ---- while calls have passes */
+
+static uint64_t look_for_use(struct gate *gate, uint64_t now_ns)
+{
+    if (now_ns < gate->looked_ns + LOOK_EVERY_NS && !gate->told_idle)
+        return gate->looked_ns + LOOK_EVERY_NS;
+    if (gate->used_lately) {
+        gate->busy_ns += now_ns - gate->looked_ns;
+        gate->used_ns = now_ns;
+    }
+    gate->looked_ns = now_ns;
+    gate->used_lately = false;
+    atomic_fetch_add(&pass_epoch, 1); /* who goes on working comes by once */
+    if (now_ns < gate->used_ns + IDLE_NS || !gate->session.holds)
+        return now_ns + LOOK_EVERY_NS;
+    lanes_make_dirty(gate);
+    lanes_mark_tails(gate, now_ns, 0);
+    if (lanes_poll(gate, now_ns))
+        end_turn(gate, now_ns);
+    return now_ns + LOOK_EVERY_NS;
+}
+
+static uint64_t do_what_is_due(struct gate *gate, uint64_t now_ns)
+{
+    uint64_t next_ns = session_tick(&gate->session, now_ns), other_ns = NEVER;
+    gate_refresh(gate);
+    if (gate->paced || gate->session.dropping || gate->working)
+        other_ns = keep_books(gate, now_ns);
+    else if (gate->open)
+        other_ns = look_for_use(gate, now_ns);
+    return other_ns < next_ns ? other_ns : next_ns;
+}
+
+/* ---- the connection */
+
+static void disconnect(struct gate *gate, uint64_t now_ns)
+{
+    if (gate->socket_fd >= 0) {
+        close(gate->socket_fd);
+        say_debug("the daemon at %s is gone", settings.socket_path);
+    }
+    bool denied = gate->session.phase == DENIED;
+    gate->socket_fd = -1;
+    gate->in_bytes = 0;
+    session_disconnected(&gate->session, now_ns);
+    if (denied)
+        gate->session.phase = DENIED;
+    /* So that a daemon that comes back is not met by everybody at once. */
+    uint64_t jitter_ns = (now_ns ^ (uint64_t)getpid() * 2654435761u) % RECONNECT_NS;
+    gate->connect_at_ns = now_ns + (denied ? DENIED_RETRY_NS : 0) + jitter_ns;
+    gate_refresh(gate);
+    pthread_cond_broadcast(&gate->changed);
+}
+
+static void connect_if_due(struct gate *gate, uint64_t now_ns)
+{
+    if (gate->socket_fd >= 0 || now_ns < gate->connect_at_ns)
+        return;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, settings.socket_path, sizeof(address.sun_path));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+        if (fd >= 0)
+            close(fd);
+        disconnect(gate, now_ns);
+        return;
+    }
+    gate->socket_fd = fd;
+    session_connected(&gate->session, bill_now(gate, now_ns).busy_ns, now_ns);
+    gate_flush(gate);
+}
+
+static void receive(struct gate *gate, uint64_t now_ns)
+{
+    for (int frames = 0; frames < OUT_FRAMES && gate->socket_fd >= 0; frames++) {
+        ssize_t got = recv(gate->socket_fd, gate->in + gate->in_bytes, FRAME_BYTES - gate->in_bytes, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (got <= 0) {
+            disconnect(gate, now_ns);
+            return;
+        }
+        gate->in_bytes += (size_t)got;
+        if (gate->in_bytes < FRAME_BYTES)
+            continue;
+        gate->in_bytes = 0;
+        bool was_resuming = gate->session.phase == RESUMING;
+        session_received(&gate->session, gate->in, now_ns);
+        if (was_resuming && gate->session.phase == REGISTERING) /* a new life begins with a new counter */
+            gate->busy_ns = gate->busy_since_ns = 0;
+        gate_refresh(gate);
+        pthread_cond_broadcast(&gate->changed);
+    }
+}
+
+/* ---- the thread */
+
+static void sleep_until(struct gate *gate, uint64_t until_ns, uint64_t now_ns)
+{
+    struct pollfd polled[2] = {{.fd = gate->wake_fd, .events = POLLIN}, {.fd = gate->socket_fd, .events = POLLIN}};
+    if (gate->session.out_bytes)
+        polled[1].events |= POLLOUT;
+    uint64_t sleep_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+    struct timespec timeout = to_timespec(sleep_ns < SECOND ? sleep_ns : SECOND);
+    gate->sleeps_long = sleep_ns > TICK_NS;
+    pthread_mutex_unlock(&gate->lock);
+    ppoll(polled, 2, &timeout, NULL);
+    pthread_mutex_lock(&gate->lock);
+    gate->sleeps_long = false;
+    uint64_t count;
+    if ((polled[0].revents & POLLIN) && read(gate->wake_fd, &count, sizeof(count)) < 0)
+        say_debug("cannot read the wake-up of %s: %s", gate->key, strerror(errno));
+}
+
+static void *agent(void *argument)
+{
+    struct gate *gate = argument;
+    prctl(PR_SET_NAME, "nvshare");
+    prctl(PR_SET_TIMERSLACK, 1);
+    int relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (real.cuThreadExchangeStreamCaptureMode)
+        real.cuThreadExchangeStreamCaptureMode(&relaxed);
+    pthread_mutex_lock(&gate->lock);
+    for (;;) {
+        uint64_t now_ns = clock_ns();
+        connect_if_due(gate, now_ns);
+        receive(gate, now_ns);
+        uint64_t next_ns = do_what_is_due(gate, now_ns);
+        gate_flush(gate);
+        if (gate->session.broken)
+            disconnect(gate, now_ns);
+        if (gate->socket_fd < 0 && gate->connect_at_ns < next_ns)
+            next_ns = gate->connect_at_ns;
+        sleep_until(gate, next_ns, now_ns);
+    }
+    return NULL;
+}
+
+bool agent_start(struct gate *gate)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    pthread_attr_t detached;
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&thread, &detached, agent, gate);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+    return error == 0;
+}

@@ -1,0 +1,130 @@
+/* Linear memory. So that every tenant can have the whole card, native allocations become managed ones, which the driver moves
+ * out while others run. What is captured is only counted when its graph is made executable (graph.c). */
+#include "memory.h"
+#include "own.h"
+#include "real.h"
+#include "settings.h"
+
+#define PITCH_BYTES 512
+
+static CUcontext current(void)
+{
+    CUcontext ctx = NULL;
+    return real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS ? ctx : NULL;
+}
+
+static CUresult managed(CUdeviceptr *out, size_t bytes)
+{
+    return real.cuMemAllocManaged(out, bytes, CU_MEM_ATTACH_GLOBAL);
+}
+
+CUresult own_cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
+{
+    struct gate *gate = gate_of_context();
+    if (!gate || !out || !bytes)
+        return real.cuMemAlloc_v2(out, bytes);
+    MEMORY_ALLOCATE(gate, KEY_ADDRESS, current(), bytes,
+                    gate->managed ? managed(out, bytes) : real.cuMemAlloc_v2(out, bytes), *out);
+}
+
+CUresult own_cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
+{
+    struct gate *gate = gate_of_context();
+    if (!gate || !out || !bytes)
+        return real.cuMemAllocManaged(out, bytes, flags);
+    MEMORY_ALLOCATE(gate, KEY_ADDRESS, current(), bytes, real.cuMemAllocManaged(out, bytes, flags), *out);
+}
+
+/* The driver chooses the pitch, so only afterwards is it known what to count. */
+static CUresult native_pitch(struct gate *gate, CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
+                             unsigned int element_bytes)
+{
+    CUresult result = real.cuMemAllocPitch_v2(out, pitch, width, height, element_bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (memory_take(gate, *pitch * height)) {
+        memory_note(KEY_ADDRESS, *out, gate, current(), *pitch * height);
+        return CUDA_SUCCESS;
+    }
+    real.cuMemFree_v2(*out);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult own_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned int element_bytes)
+{
+    struct gate *gate = gate_of_context();
+    size_t row_bytes = (width + PITCH_BYTES - 1) / PITCH_BYTES * PITCH_BYTES, bytes;
+    bool sensible = out && pitch && width && height && (element_bytes == 4 || element_bytes == 8 || element_bytes == 16);
+    if (!gate || !sensible)
+        return real.cuMemAllocPitch_v2(out, pitch, width, height, element_bytes);
+    if (row_bytes < width || __builtin_mul_overflow(row_bytes, height, &bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!gate->managed)
+        return native_pitch(gate, out, pitch, width, height, element_bytes);
+    *pitch = row_bytes;
+    MEMORY_ALLOCATE(gate, KEY_ADDRESS, current(), bytes, managed(out, bytes), *out);
+}
+
+CUresult own_cuMemFree_v2(CUdeviceptr address)
+{
+    struct entry *entry = memory_lift(KEY_ADDRESS, address);
+    CUresult result = real.cuMemFree_v2(address);
+    memory_settle(entry, result == CUDA_SUCCESS);
+    return result;
+}
+
+/* ---- ordered by a stream */
+
+static bool pool_is_default(CUdevice device)
+{
+    CUmemoryPool pool, standard;
+    return real.cuDeviceGetMemPool && real.cuDeviceGetDefaultMemPool &&
+           real.cuDeviceGetMemPool(&pool, device) == CUDA_SUCCESS &&
+           real.cuDeviceGetDefaultMemPool(&standard, device) == CUDA_SUCCESS && pool == standard;
+}
+
+CUresult own_cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
+{
+    CUcontext ctx;
+    struct gate *gate = capture_is_under_way(stream) ? NULL : gate_of_stream(stream, &ctx);
+    if (!gate || !out || !bytes)
+        return real.cuMemAllocAsync(out, bytes, stream);
+    bool becomes_managed = gate->managed && ctx == current() && pool_is_default(gate->device);
+    MEMORY_ALLOCATE(gate, KEY_ADDRESS, ctx, bytes,
+                    becomes_managed ? managed(out, bytes) : real.cuMemAllocAsync(out, bytes, stream), *out);
+}
+
+CUresult own_cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    CUcontext ctx;
+    struct gate *gate = capture_is_under_way(stream) ? NULL : gate_of_stream(stream, &ctx);
+    if (!gate || !out || !bytes)
+        return real.cuMemAllocFromPoolAsync(out, bytes, pool, stream);
+    MEMORY_ALLOCATE(gate, KEY_ADDRESS, ctx, bytes, real.cuMemAllocFromPoolAsync(out, bytes, pool, stream), *out);
+}
+
+/* A driver may refuse to free managed memory in a stream's order; then it is freed when the stream has got there. */
+static CUresult free_in_order(CUdeviceptr address, CUstream stream)
+{
+    CUevent event;
+    CUresult result = real.cuEventCreate(&event, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuEventRecord(event, stream);
+    if (result == CUDA_SUCCESS)
+        result = real.cuEventSynchronize(event);
+    real.cuEventDestroy_v2(event);
+    return result == CUDA_SUCCESS ? real.cuMemFree_v2(address) : result;
+}
+
+CUresult own_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    if (capture_is_under_way(stream))
+        return real.cuMemFreeAsync(address, stream);
+    struct entry *entry = memory_lift(KEY_ADDRESS, address);
+    CUresult result = real.cuMemFreeAsync(address, stream);
+    if (entry && (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED))
+        result = free_in_order(address, stream);
+    memory_settle(entry, result == CUDA_SUCCESS);
+    return result;
+}

@@ -1,0 +1,102 @@
+/* Contexts and streams that come, go, and are made current: what is remembered of them must go with them. */
+#include <string.h>
+
+#include "gate.h"
+#include "memory.h"
+#include "own.h"
+#include "real.h"
+
+static _Thread_local CUcontext last_seen __attribute__((tls_model("initial-exec")));
+
+/* Stream 0 means another stream now, and maybe another GPU. */
+static CUresult look_again(CUresult result)
+{
+    CUcontext now = NULL;
+    if (real.cuCtxGetCurrent(&now) != CUDA_SUCCESS)
+        now = NULL;
+    if (now != last_seen) {
+        last_seen = now;
+        lanes_forget_passes();
+    }
+    return result;
+}
+
+CUresult own_cuCtxSetCurrent(CUcontext ctx)
+{
+    return look_again(real.cuCtxSetCurrent(ctx));
+}
+
+CUresult own_cuCtxPushCurrent_v2(CUcontext ctx)
+{
+    return look_again(real.cuCtxPushCurrent_v2(ctx));
+}
+
+CUresult own_cuCtxPopCurrent_v2(CUcontext *ctx)
+{
+    return look_again(real.cuCtxPopCurrent_v2(ctx));
+}
+
+CUresult own_cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
+{
+    return look_again(real.cuCtxCreate_v2(ctx, flags, device));
+}
+
+CUresult own_cuCtxCreate_v3(CUcontext *ctx, void *affinity, int count, unsigned int flags, CUdevice device)
+{
+    return look_again(real.cuCtxCreate_v3(ctx, affinity, count, flags, device));
+}
+
+CUresult own_cuCtxCreate_v4(CUcontext *ctx, void *params, unsigned int flags, CUdevice device)
+{
+    return look_again(real.cuCtxCreate_v4(ctx, params, flags, device));
+}
+
+CUresult own_cuCtxDestroy_v2(CUcontext ctx)
+{
+    lanes_forget_context(ctx);
+    CUresult result = real.cuCtxDestroy_v2(ctx);
+    if (result == CUDA_SUCCESS)
+        memory_forget_context(ctx);
+    return look_again(result);
+}
+
+/* The primary context of a device if it exists, else NULL. */
+static CUcontext primary_of(CUdevice device)
+{
+    unsigned int flags;
+    int active = 0;
+    CUcontext ctx = NULL;
+    if (!real.cuDevicePrimaryCtxGetState || real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+        !active || real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
+        return NULL;
+    real.cuDevicePrimaryCtxRelease_v2(device);
+    return ctx;
+}
+
+static CUresult after_primary(CUdevice device, CUcontext before, CUresult result)
+{
+    if (before && !primary_of(device)) {
+        lanes_forget_context(before);
+        memory_forget_context(before);
+    }
+    return look_again(result);
+}
+
+CUresult own_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    CUcontext before = primary_of(device);
+    return after_primary(device, before, real.cuDevicePrimaryCtxRelease_v2(device));
+}
+
+CUresult own_cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    CUcontext before = primary_of(device);
+    return after_primary(device, before, real.cuDevicePrimaryCtxReset_v2(device));
+}
+
+CUresult own_cuStreamDestroy_v2(CUstream stream)
+{
+    capture_stream_ends(stream);
+    lanes_forget_stream(stream);
+    return real.cuStreamDestroy_v2(stream);
+}

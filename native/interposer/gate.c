@@ -1,0 +1,279 @@
+/* Passing a gate. Rules in gate.h. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "gate.h"
+#include "real.h"
+#include "settings.h"
+
+_Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
+atomic_uint_fast64_t pass_epoch = 1;
+
+static struct gate gates[MAX_GATES];
+static pthread_mutex_t gates_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- which gates there are */
+
+static void write_key(CUdevice device, char *key, size_t size)
+{
+    CUuuid own = {{0}}, parents = {{0}};
+    if (real.cuDeviceGetUuid)
+        real.cuDeviceGetUuid(&parents, device);
+    if (!real.cuDeviceGetUuid_v2 || real.cuDeviceGetUuid_v2(&own, device) != CUDA_SUCCESS)
+        own = parents;
+    bool is_part = real.cuDeviceGetUuid && memcmp(&own, &parents, sizeof(own)) != 0;
+    const unsigned char *b = own.bytes;
+    snprintf(key, size, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", is_part ? "MIG" : "GPU",
+             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+static void read_line(const char *path, char *text, size_t size)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return;
+    if (fgets(text, (int)size, file))
+        text[strcspn(text, "\n")] = 0;
+    fclose(file);
+}
+
+static void write_identity(struct gate *gate)
+{
+    struct identity *who = &gate->session.who;
+    snprintf(who->gpu, sizeof(who->gpu), "%s", gate->key);
+    snprintf(who->pod, sizeof(who->pod), "none");
+    snprintf(who->namespace, sizeof(who->namespace), "none");
+    const char *host = getenv("HOSTNAME");
+    if (!getenv("KUBERNETES_SERVICE_HOST") || !host)
+        return;
+    snprintf(who->pod, sizeof(who->pod), "%s", host);
+    read_line("/var/run/secrets/kubernetes.io/serviceaccount/namespace", who->namespace, sizeof(who->namespace));
+}
+
+static void init_lock(struct gate *gate)
+{
+    pthread_condattr_t monotonic;
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&gate->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static void make_gate(struct gate *gate, CUdevice device)
+{
+    size_t total_bytes = 0;
+    gate->device = device;
+    gate->socket_fd = -1;
+    init_lock(gate);
+    write_key(device, gate->key, sizeof(gate->key));
+    write_identity(gate);
+    if (real.cuDeviceTotalMem_v2)
+        real.cuDeviceTotalMem_v2(&total_bytes, device);
+    gate->total_bytes = total_bytes;
+    int can_page = 0;
+    if (settings.managed && real.cuDeviceGetAttribute)
+        real.cuDeviceGetAttribute(&can_page, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
+    gate->managed = settings.managed && can_page;
+    if (settings.managed && !can_page)
+        say("%s cannot page memory: allocations stay native, and must fit beside those of others", gate->key);
+    gate->made_ns = clock_ns();
+    session_begin(&gate->session, gate->made_ns);
+    gate->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    gate->started = gate->wake_fd >= 0 && agent_start(gate);
+    if (!gate->started)
+        say("cannot start a thread for %s: it is used ungated", gate->key);
+}
+
+struct gate *gate_of_device(CUdevice device)
+{
+    if (device < 0 || device >= MAX_GATES)
+        return NULL;
+    struct gate *gate = &gates[device];
+    pthread_mutex_lock(&gates_lock);
+    if (!gate->key[0])
+        make_gate(gate, device);
+    pthread_mutex_unlock(&gates_lock);
+    return gate->started ? gate : NULL;
+}
+
+struct gate *gate_of_context(void)
+{
+    CUdevice device;
+    return real.cuCtxGetDevice && real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? gate_of_device(device) : NULL;
+}
+
+struct gate *gate_of_key(const char *key)
+{
+    struct gate *found = NULL;
+    pthread_mutex_lock(&gates_lock);
+    for (int i = 0; !found && i < MAX_GATES; i++)
+        if (gates[i].started && strcmp(gates[i].key, key) == 0)
+            found = &gates[i];
+    pthread_mutex_unlock(&gates_lock);
+    return found;
+}
+
+/* In a forked child: the connections are its parent's, and it has no thread of ours. */
+void gates_forget(void)
+{
+    for (int i = 0; i < MAX_GATES; i++) {
+        if (!gates[i].started)
+            continue;
+        close(gates[i].wake_fd);
+        if (gates[i].socket_fd >= 0)
+            close(gates[i].socket_fd);
+    }
+    memset(gates, 0, sizeof(gates));
+    pthread_mutex_init(&gates_lock, NULL);
+}
+
+/* ---- with a gate's lock held */
+
+void gate_wake(struct gate *gate)
+{
+    uint64_t one = 1;
+    if (!gate->sleeps_long)
+        return;
+    gate->sleeps_long = false;
+    if (write(gate->wake_fd, &one, sizeof(one)) < 0)
+        say_debug("cannot wake the thread of %s: %s", gate->key, strerror(errno));
+}
+
+void gate_flush(struct gate *gate)
+{
+    struct session *session = &gate->session;
+    while (gate->socket_fd >= 0 && session->out_bytes) {
+        ssize_t sent = send(gate->socket_fd, session->out, session->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent <= 0) {
+            gate_wake(gate); /* the thread waits until there is room, or finds out why there is none */
+            return;
+        }
+        session->out_bytes -= (size_t)sent;
+        memmove(session->out, session->out + sent, session->out_bytes);
+    }
+}
+
+void gate_refresh(struct gate *gate)
+{
+    struct session *session = &gate->session;
+    bool open = session_may_run(session);
+    bool paced = session->holds && session->limited_present;
+    bool shallow = paced && session->shallow;
+    if (open == gate->open && paced == gate->paced && shallow == gate->shallow)
+        return;
+    if (gate->open && !gate->paced && (paced || !open))
+        lanes_make_dirty(gate);
+    if (open && !gate->open)
+        gate->used_ns = gate->looked_ns = gate->done_ns = clock_ns(); /* a turn begins; nothing before it is a gap */
+    gate->open = open;
+    gate->paced = paced;
+    gate->shallow = shallow;
+    atomic_fetch_add(&pass_epoch, 1);
+    pthread_cond_broadcast(&gate->changed);
+}
+
+void gate_wait(struct gate *gate, uint64_t until_ns)
+{
+    struct timespec until = to_timespec(until_ns);
+    gate_flush(gate);
+    gate_wake(gate);
+    pthread_cond_timedwait(&gate->changed, &gate->lock, &until);
+}
+
+static void wait_open(struct gate *gate)
+{
+    int mode = capture_relax();
+    lanes_mark_tails(gate, clock_ns(), 0); /* what only this thread can mark */
+    capture_restore(mode);
+    session_wait(&gate->session, clock_ns());
+    gate_refresh(gate);
+    while (!gate->open)
+        gate_wait(gate, clock_ns() + SECOND);
+    session_stop_waiting(&gate->session);
+}
+
+/* Until some of the lane's work has ended; who waits looks for itself, so that the GPU does not run dry meanwhile. */
+static void wait_room(struct lane *lane)
+{
+    struct gate *gate = lane->gate;
+    uint64_t now_ns = clock_ns(), end_ns = lanes_expected_end_ns(gate);
+    uint64_t sleep_ns = end_ns > now_ns ? (end_ns - now_ns) / 4 : 0;
+    sleep_ns = sleep_ns < MS / 20 ? MS / 20 : sleep_ns > MS ? MS : sleep_ns;
+    int mode = capture_relax();
+    lane_mark_if_due(lane, now_ns);
+    gate_wait(gate, now_ns + sleep_ns);
+    lanes_poll(gate, clock_ns());
+    capture_restore(mode);
+}
+
+static void give_pass(CUstream stream)
+{
+    *pass_for(stream) = (struct pass){stream, atomic_load(&pass_epoch)};
+}
+
+/* ---- passing */
+
+static void pass_through(struct gate *gate, struct lane *lane, bool blocking, struct ticket *ticket)
+{
+    pthread_mutex_lock(&gate->lock);
+    for (;;) {
+        if (!gate->open)
+            wait_open(gate);
+        else if (gate->paced && !blocking && lane_is_full(lane, clock_ns()))
+            wait_room(lane);
+        else
+            break;
+    }
+    if (gate->paced) {
+        ticket->gate = gate;
+        ticket->entered_ns = clock_ns();
+        bill_begin(gate, ticket->entered_ns);
+        gate->inside++;
+        if (!blocking) {
+            ticket->lane = lane;
+            lane_launched(lane, ticket->entered_ns);
+        }
+    } else {
+        gate->used_lately = true;
+        if (atomic_load(&captures) == 0)
+            give_pass(ticket->stream);
+    }
+    gate_flush(gate);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
+{
+    *ticket = (struct ticket){.stream = stream};
+    if (!library_start()) {
+        give_pass(stream);
+        return;
+    }
+    if (capture_is_under_way(stream))
+        return;
+    struct lane *lane = lane_find(stream);
+    if (lane)
+        pass_through(lane->gate, lane, blocking, ticket);
+}
+
+void gate_leave(struct ticket *ticket)
+{
+    struct gate *gate = ticket->gate;
+    struct lane *lane = ticket->lane;
+    if (!gate)
+        return;
+    pthread_mutex_lock(&gate->lock);
+    gate->inside--;
+    if (!lane)
+        gate->done_ns = clock_ns();
+    else if (lane->ctx && lane->gate == gate)
+        lane_mark_if_due(lane, ticket->entered_ns);
+    pthread_mutex_unlock(&gate->lock);
+}

@@ -1,0 +1,165 @@
+/* The gate before one GPU, the streams behind it, and the thread that keeps it.
+ *
+ * 1. A call passes without any lock when its thread holds a pass for its stream: two comparisons. A pass is valid while
+ *    `pass_epoch` is what it was when the pass was given; whatever changes for anybody makes all passes void.
+ * 2. Passes are given only while nobody has a quota on the GPU. Else calls are paced: counted, kept to 20 ms of work in flight
+ *    (or one kernel), and marked by events, at most one a millisecond and stream, so that it is known when work ended.
+ * 3. At the end of a turn the gate closes, and the turn ends when every marker behind it has been reached. Nothing ever waits
+ *    for a context, or for a stream the program did not use.
+ * 4. Busy is from the first launch to the last completion; a gap under 2 ms is busy. A longer one ends the turn if somebody
+ *    waits, else only the bill.
+ * 5. No thread of ours is ever waited for with a lock held that a launch needs for longer than a driver call.
+ */
+#ifndef INTERPOSER_GATE_H
+#define INTERPOSER_GATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "abi.h"
+#include "session.h"
+
+#define MAX_GATES 64
+#define MAX_LANES 256
+#define MARKERS 8
+#define GAP_NS (2 * MS)
+
+struct marker {
+    CUevent event;
+    uint64_t launches; /* how many of the lane's launches it stands behind */
+};
+
+struct lane { /* one stream, as far as it was used */
+    struct lane *next; /* of the same gate */
+    CUstream stream;
+    CUcontext ctx; /* NULL: the lane is free */
+    struct gate *gate;
+    pthread_t owner; /* of a per-thread default stream, which only its thread can name */
+    bool per_thread;
+    bool dirty; /* was used with a pass: how much is behind it is not known */
+    bool stuck; /* its work did not advance in time; it is not held back until it does */
+    uint64_t launched, completed, batch_from;
+    uint64_t first_ns, last_ns, marked_ns; /* host time: of the oldest unfinished launch, the last one, the last marker */
+    uint64_t done_ns;                      /* when its last completion was */
+    uint64_t length_ns;                    /* of one launch, learned; 0: not known yet */
+    CUevent start;
+    CUevent anchor; /* an event whose host time is known */
+    uint64_t anchor_ns;
+    struct marker ring[MARKERS];
+    unsigned int head, tail;
+};
+
+struct gate {
+    CUdevice device;
+    uint64_t made_ns;
+    char key[96];
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct lane *lanes;
+    struct session session;
+    /* what was last made known to launching threads */
+    bool open, paced, shallow;
+    /* the bill */
+    uint64_t busy_ns, busy_since_ns, done_ns, kernel_ns, told_ns;
+    bool working, told_idle;
+    unsigned int inside; /* calls under way */
+    /* with passes: whether anything was launched since the last look */
+    bool used_lately;
+    uint64_t looked_ns, used_ns;
+    /* the thread */
+    bool started;
+    int wake_fd, socket_fd;
+    bool sleeps_long;
+    uint8_t in[FRAME_BYTES];
+    size_t in_bytes;
+    uint64_t connect_at_ns;
+    /* memory */
+    uint64_t total_bytes;
+    bool managed; /* native allocations become managed ones */
+};
+
+struct ticket { /* of a call that went through the gate without a pass; no gate: ungated */
+    struct gate *gate;
+    struct lane *lane; /* NULL if the call returns when its work has ended */
+    CUstream stream;
+    uint64_t entered_ns;
+};
+
+struct pass {
+    CUstream stream;
+    uint64_t epoch;
+};
+
+#define PASSES 8
+extern _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
+extern atomic_uint_fast64_t pass_epoch;
+
+static inline struct pass *pass_for(CUstream stream)
+{
+    return &passes[((uintptr_t)stream ^ (uintptr_t)stream >> 5) / 2 % PASSES];
+}
+
+static inline bool has_pass(CUstream stream)
+{
+    const struct pass *pass = pass_for(stream);
+    return pass->stream == stream && pass->epoch == atomic_load_explicit(&pass_epoch, memory_order_relaxed);
+}
+
+/* Before and after a call that has no pass. */
+void gate_enter(CUstream stream, bool blocking, struct ticket *ticket);
+void gate_leave(struct ticket *ticket);
+
+/* The gate of a device; NULL when the device cannot be told. Registers with the daemon, once. */
+struct gate *gate_of_device(CUdevice device);
+struct gate *gate_of_context(void);
+struct gate *gate_of_stream(CUstream stream, CUcontext *ctx);
+/* The gate of a GPU this process uses, by its UUID. */
+struct gate *gate_of_key(const char *key);
+void gate_wake(struct gate *gate);
+/* With its lock held: what the session now says becomes known. */
+void gate_refresh(struct gate *gate);
+/* With its lock held: sends what can be sent. */
+void gate_flush(struct gate *gate);
+/* With its lock held: waits until something may have changed, or until then. */
+void gate_wait(struct gate *gate, uint64_t until_ns);
+void gates_forget(void);
+
+/* lane.c: without any lock held */
+struct lane *lane_find(CUstream stream);
+/* Streams mean other things now: for all threads, for this one. */
+void lanes_void(void);
+void lanes_forget_passes(void);
+void lanes_forget_context(CUcontext ctx);
+void lanes_forget_stream(CUstream stream);
+void lanes_forget_all(void);
+/* lane.c: with the gate's lock held */
+void lane_launched(struct lane *lane, uint64_t now_ns);
+void lane_mark_if_due(struct lane *lane, uint64_t now_ns);
+bool lane_is_full(struct lane *lane, uint64_t now_ns);
+/* Looks at the markers of all the gate's lanes; true when nothing is behind it. */
+bool lanes_poll(struct gate *gate, uint64_t now_ns);
+void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns);
+void lanes_make_dirty(struct gate *gate);
+/* When the lanes' work is expected to end. */
+uint64_t lanes_expected_end_ns(struct gate *gate);
+
+/* agent.c */
+bool agent_start(struct gate *gate);
+/* With the gate's lock held: GPU time begins to be used. */
+void bill_begin(struct gate *gate, uint64_t now_ns);
+
+/* capture.c */
+bool capture_is_under_way(CUstream stream);
+/* Our own calls must not disturb a capture: between the two the thread may call anything. */
+int capture_relax(void);
+void capture_restore(int mode);
+void capture_stream_ends(CUstream stream);
+extern atomic_int captures;
+
+/* start.c */
+/* Whether the library is on; the first call starts it. */
+bool library_start(void);
+/* The same without starting anything. */
+bool library_on(void);
+
+#endif

@@ -1,0 +1,168 @@
+/* The exported functions, all made from the table, and the answers to who looks one up. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gate.h"
+#include "hooks.h"
+#include "own.h"
+#include "real.h"
+#include "settings.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define LIKELY(condition) __builtin_expect(condition, 1)
+#define MISSING CUDA_ERROR_NOT_SUPPORTED /* the program asks for what its driver does not have */
+
+static inline CUstream per_thread(CUstream stream)
+{
+    return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+#define GATED_FUNCTION(symbol, key, is_blocking, parameters, arguments) \
+    EXPORT CUresult symbol parameters;                                  \
+    EXPORT CUresult symbol parameters                                   \
+    {                                                                   \
+        if (LIKELY(has_pass(key) && real.symbol))                       \
+            return real.symbol arguments;                               \
+        struct ticket ticket;                                           \
+        gate_enter(key, is_blocking, &ticket);                          \
+        CUresult result = real.symbol ? real.symbol arguments : MISSING; \
+        gate_leave(&ticket);                                            \
+        return result;                                                  \
+    }
+#define OWN_FUNCTION(symbol, parameters, arguments, handle)             \
+    EXPORT CUresult symbol parameters;                                  \
+    EXPORT CUresult symbol parameters                                   \
+    {                                                                   \
+        bool on = library_start();                                      \
+        if (!real.symbol)                                               \
+            return MISSING;                                             \
+        if (!on)                                                        \
+            return real.symbol arguments;                               \
+        handle                                                          \
+    }
+#define NVML_FUNCTION(symbol, parameters, arguments)                    \
+    EXPORT nvmlReturn_t symbol parameters;                              \
+    EXPORT nvmlReturn_t symbol parameters                               \
+    {                                                                   \
+        bool on = library_on();                                         \
+        real_find_nvml();                                               \
+        if (!real.symbol)                                               \
+            return NVML_ERROR_FUNCTION_NOT_FOUND;                       \
+        return on ? own_##symbol arguments : real.symbol arguments;     \
+    }
+
+#define GATED(symbol, name, since, variant, stream, parameters, arguments) \
+    GATED_FUNCTION(symbol, stream, false, parameters, arguments)           \
+    GATED_FUNCTION(symbol##_##variant, per_thread(stream), false, parameters, arguments)
+#define BLOCKING(symbol, name, since, variant, parameters, arguments) \
+    GATED_FUNCTION(symbol, NULL, true, parameters, arguments)         \
+    GATED_FUNCTION(symbol##_##variant, CU_STREAM_PER_THREAD, true, parameters, arguments)
+#define OWN(symbol, name, since, parameters, arguments) \
+    OWN_FUNCTION(symbol, parameters, arguments, return own_##symbol arguments;)
+#define OWN_STREAM(symbol, name, since, variant, parameters, arguments)           \
+    OWN_FUNCTION(symbol, parameters, arguments, return own_##symbol arguments;)   \
+    OWN_FUNCTION(symbol##_##variant, parameters, arguments, stream = per_thread(stream); return own_##symbol arguments;)
+#define NVML(symbol, parameters, arguments) NVML_FUNCTION(symbol, parameters, arguments)
+#include "hooks.def"
+#undef GATED
+#undef BLOCKING
+#undef OWN
+#undef OWN_STREAM
+#undef NVML
+
+#define ROW(symbol, name, since, twin) {#symbol, name, since, twin, (void *)symbol, (void *)&real.symbol},
+#define GATED(symbol, name, since, variant, stream, parameters, arguments) \
+    ROW(symbol, name, since, false) ROW(symbol##_##variant, name, since, true)
+#define BLOCKING(symbol, name, since, variant, parameters, arguments) \
+    ROW(symbol, name, since, false) ROW(symbol##_##variant, name, since, true)
+#define OWN(symbol, name, since, parameters, arguments) ROW(symbol, name, since, false)
+#define OWN_STREAM(symbol, name, since, variant, parameters, arguments) \
+    ROW(symbol, name, since, false) ROW(symbol##_##variant, name, since, true)
+#define NVML(symbol, parameters, arguments) ROW(symbol, NULL, 0, false)
+static const struct hook {
+    const char *symbol, *name; /* name: what cuGetProcAddress knows it by */
+    int since;
+    bool is_per_thread;
+    void *ours;
+    void *const *real;
+} hooks[] = {
+#include "hooks.def"
+};
+#define HOOKS (sizeof(hooks) / sizeof(hooks[0]))
+
+void *hook_of_symbol(const char *symbol)
+{
+    for (size_t i = 0; i < HOOKS; i++)
+        if (strcmp(hooks[i].symbol, symbol) == 0)
+            return hooks[i].ours;
+    return NULL;
+}
+
+static const struct hook *by_address(const void *address)
+{
+    for (size_t i = 0; i < HOOKS; i++)
+        if (*hooks[i].real == address)
+            return &hooks[i];
+    return NULL;
+}
+
+/* The newest we know that the asked version may have; with a variant for the thread's own stream if that is asked for. */
+static const struct hook *by_name(const char *name, int version, bool is_per_thread)
+{
+    const struct hook *best = NULL;
+    for (size_t i = 0; i < HOOKS; i++) {
+        const struct hook *hook = &hooks[i];
+        if (!hook->name || strcmp(hook->name, name) != 0 || hook->since > version || !*hook->real ||
+            (hook->is_per_thread && !is_per_thread))
+            continue;
+        if (!best || hook->since > best->since || (hook->since == best->since && hook->is_per_thread))
+            best = hook;
+    }
+    return best;
+}
+
+/* A driver newer than this table may have a newer function of the name, with other parameters: that one is left alone. */
+static bool has_newer(const struct hook *hook)
+{
+    char symbol[96];
+    const char *suffix = strstr(hook->symbol, "_v");
+    int version = suffix ? suffix[2] - '0' : 1;
+    for (const struct hook *other = hooks; other < hooks + HOOKS; other++)
+        if (other->name && strcmp(other->name, hook->name) == 0 && other->since > hook->since)
+            return false; /* known: the asked version chose */
+    snprintf(symbol, sizeof(symbol), "%s_v%d", hook->name, version + 1);
+    return real_driver_symbol(symbol) != NULL;
+}
+
+void *hook_instead_of(void *found, const char *name, int version, bool is_per_thread)
+{
+    const struct hook *hook = by_address(found);
+    if (!hook) {
+        hook = by_name(name, version, is_per_thread);
+        if (hook && has_newer(hook)) {
+            say_debug("%s is newer in this driver than here: not gated", name);
+            hook = NULL;
+        }
+    }
+    return hook ? hook->ours : found;
+}
+
+#define FLAG_PER_THREAD 2
+
+CUresult own_cuGetProcAddress(const char *name, void **function, int version, uint64_t flags)
+{
+    CUresult result = real.cuGetProcAddress(name, function, version, flags);
+    if (result == CUDA_SUCCESS && name && function && *function)
+        *function = hook_instead_of(*function, name, version, flags & FLAG_PER_THREAD);
+    return result;
+}
+
+CUresult own_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status)
+{
+    CUresult result = real.cuGetProcAddress_v2(name, function, version, flags, status);
+    if (result == CUDA_SUCCESS && name && function && *function)
+        *function = hook_instead_of(*function, name, version, flags & FLAG_PER_THREAD);
+    return result;
+}

@@ -1,0 +1,211 @@
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory.h"
+#include "settings.h"
+
+#define BUCKETS 16384
+
+struct entry {
+    struct entry *next;
+    enum key_kind kind;
+    uint64_t key, bytes;
+    struct gate *gate;
+    CUcontext ctx;
+    unsigned int users;
+    CUmemGenericAllocationHandle handle; /* of a mapping */
+};
+
+static struct entry *buckets[BUCKETS];
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* never held while a gate's is taken */
+
+/* ---- may it be allocated */
+
+static void reject(const struct gate *gate, const struct asking *asking)
+{
+    say("Memory allocation rejected: %llu bytes asked, %llu of %llu bytes used on %s",
+        (unsigned long long)asking->asked_bytes, (unsigned long long)asking->used_bytes,
+        (unsigned long long)asking->limit_bytes, gate->key);
+}
+
+static bool fits_card(const struct gate *gate, uint64_t bytes)
+{
+    uint64_t used_bytes = gate->session.used_bytes;
+    if (settings.oversubscribe || !gate->total_bytes ||
+        (bytes <= gate->total_bytes && used_bytes <= gate->total_bytes - bytes))
+        return true;
+    say("Memory allocations exceeded physical GPU memory capacity: %llu bytes asked, %llu of %llu bytes used on %s;"
+        " NVSHARE_ENABLE_SINGLE_OVERSUB=1 allows it",
+        (unsigned long long)bytes, (unsigned long long)used_bytes, (unsigned long long)gate->total_bytes, gate->key);
+    return false;
+}
+
+static void wait_for_answer(struct gate *gate, struct asking *asking)
+{
+    uint64_t since_ns = clock_ns();
+    while (asking->answer == UNANSWERED) {
+        uint64_t now_ns = clock_ns();
+        bool connected = gate->session.phase == READY;
+        uint64_t until_ns = connected ? since_ns + SILENCE_NS : gate->session.silent_since_ns + AWAY_NS;
+        if (now_ns >= until_ns)
+            session_judge(&gate->session, asking, now_ns);
+        else
+            gate_wait(gate, until_ns);
+    }
+}
+
+bool memory_take(struct gate *gate, uint64_t bytes)
+{
+    struct asking asking = {.asked_bytes = bytes};
+    pthread_mutex_lock(&gate->lock);
+    bool fits = fits_card(gate, bytes);
+    if (fits) {
+        session_ask(&gate->session, &asking, clock_ns());
+        wait_for_answer(gate, &asking);
+        gate_flush(gate);
+        gate_wake(gate); /* there is a report to send in time */
+    }
+    pthread_mutex_unlock(&gate->lock);
+    if (fits && asking.answer != GRANTED)
+        reject(gate, &asking);
+    return fits && asking.answer == GRANTED;
+}
+
+void memory_give(struct gate *gate, uint64_t bytes)
+{
+    pthread_mutex_lock(&gate->lock);
+    session_free(&gate->session, bytes, clock_ns());
+    gate_flush(gate);
+    gate_wake(gate);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+/* ---- what is allocated */
+
+static struct entry **bucket_of(enum key_kind kind, uint64_t key)
+{
+    uint64_t mixed = (key ^ (uint64_t)kind << 60) * 0x9E3779B97F4A7C15ULL;
+    return &buckets[mixed >> 50];
+}
+
+static void insert(struct entry *entry)
+{
+    pthread_mutex_lock(&table_lock);
+    struct entry **bucket = bucket_of(entry->kind, entry->key);
+    entry->next = *bucket;
+    *bucket = entry;
+    pthread_mutex_unlock(&table_lock);
+}
+
+static bool note(const struct entry *wanted)
+{
+    struct entry *entry = malloc(sizeof(*entry));
+    if (!entry)
+        return false;
+    *entry = *wanted;
+    insert(entry);
+    return true;
+}
+
+bool memory_note(enum key_kind kind, uint64_t key, struct gate *gate, CUcontext ctx, uint64_t bytes)
+{
+    return note(&(struct entry){.kind = kind, .key = key, .bytes = bytes, .gate = gate, .ctx = ctx, .users = 1});
+}
+
+/* With the table's lock held. */
+static struct entry **find(enum key_kind kind, uint64_t key)
+{
+    struct entry **at = bucket_of(kind, key);
+    while (*at && ((*at)->kind != kind || (*at)->key != key))
+        at = &(*at)->next;
+    return at;
+}
+
+struct entry *memory_lift(enum key_kind kind, uint64_t key)
+{
+    pthread_mutex_lock(&table_lock);
+    struct entry **at = find(kind, key), *entry = *at;
+    if (entry && --entry->users == 0)
+        *at = entry->next;
+    else
+        entry = NULL;
+    pthread_mutex_unlock(&table_lock);
+    return entry;
+}
+
+void memory_settle(struct entry *entry, bool freed)
+{
+    if (!entry)
+        return;
+    if (!freed) {
+        entry->users = 1;
+        insert(entry);
+        return;
+    }
+    memory_give(entry->gate, entry->bytes);
+    free(entry);
+}
+
+bool memory_hold(enum key_kind kind, uint64_t key)
+{
+    pthread_mutex_lock(&table_lock);
+    struct entry *entry = *find(kind, key);
+    if (entry)
+        entry->users++;
+    pthread_mutex_unlock(&table_lock);
+    return entry;
+}
+
+bool memory_note_mapping(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHandle handle)
+{
+    return note(&(struct entry){.kind = KEY_MAPPING, .key = address, .bytes = bytes, .handle = handle, .users = 1});
+}
+
+uint64_t memory_drop_mapping(CUdeviceptr address, CUmemGenericAllocationHandle *handle)
+{
+    struct entry *entry = memory_lift(KEY_MAPPING, address);
+    uint64_t bytes = entry ? entry->bytes : 0;
+    *handle = entry ? entry->handle : 0;
+    free(entry);
+    return bytes;
+}
+
+void memory_forget_context(CUcontext ctx)
+{
+    struct entry *gone = NULL;
+    pthread_mutex_lock(&table_lock);
+    for (int i = 0; i < BUCKETS; i++) {
+        struct entry **at = &buckets[i];
+        while (*at) {
+            struct entry *entry = *at;
+            if (!entry->ctx || entry->ctx != ctx) {
+                at = &entry->next;
+                continue;
+            }
+            *at = entry->next;
+            entry->next = gone;
+            gone = entry;
+        }
+    }
+    pthread_mutex_unlock(&table_lock);
+    while (gone) {
+        struct entry *next = gone->next;
+        memory_give(gone->gate, gone->bytes);
+        free(gone);
+        gone = next;
+    }
+}
+
+/* In a forked child: the memory is its parent's. */
+void memory_forget_all(void)
+{
+    pthread_mutex_init(&table_lock, NULL);
+    for (int i = 0; i < BUCKETS; i++) {
+        while (buckets[i]) {
+            struct entry *next = buckets[i]->next;
+            free(buckets[i]);
+            buckets[i] = next;
+        }
+    }
+}

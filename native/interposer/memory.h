@@ -1,0 +1,40 @@
+/* What this process has allocated, by requested bytes of live allocations, counted before they are made. */
+#ifndef INTERPOSER_MEMORY_H
+#define INTERPOSER_MEMORY_H
+
+#include "gate.h"
+
+/* What a key is an address or a handle of. */
+enum key_kind { KEY_ADDRESS, KEY_HANDLE, KEY_MAPPING, KEY_ARRAY, KEY_EXEC };
+
+/* Counts bytes before they are allocated; false, with one line to the user, if they may not be. */
+bool memory_take(struct gate *gate, uint64_t bytes);
+void memory_give(struct gate *gate, uint64_t bytes);
+/* Remembers what was allocated (and counted); false without memory for that. `ctx`: whose end ends it, or NULL. */
+bool memory_note(enum key_kind kind, uint64_t key, struct gate *gate, CUcontext ctx, uint64_t bytes);
+/* An allocation that is about to be freed leaves the table before, since its address may be another's the moment it is free;
+ * afterwards it is no longer counted, or back in the table if it could not be freed. NULL if it is not known. */
+struct entry *memory_lift(enum key_kind kind, uint64_t key);
+void memory_settle(struct entry *entry, bool freed);
+/* One more user of what a handle stands for: it is only lifted by the last one. False if it is not known. */
+bool memory_hold(enum key_kind kind, uint64_t key);
+/* Mappings of handles: what is mapped at an address, which is forgotten; 0 bytes if nothing is. */
+bool memory_note_mapping(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHandle handle);
+uint64_t memory_drop_mapping(CUdeviceptr address, CUmemGenericAllocationHandle *handle);
+void memory_forget_context(CUcontext ctx);
+void memory_forget_all(void);
+
+/* Takes, allocates, and notes or gives back. */
+#define MEMORY_ALLOCATE(gate, kind, ctx, bytes, allocate, key)                  \
+    do {                                                                        \
+        if (!memory_take(gate, bytes))                                          \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                    \
+        CUresult allocated_ = (allocate);                                       \
+        if (allocated_ != CUDA_SUCCESS)                                         \
+            memory_give(gate, bytes);                                           \
+        else                                                                    \
+            memory_note(kind, key, gate, ctx, bytes);                           \
+        return allocated_;                                                      \
+    } while (0)
+
+#endif

@@ -1,0 +1,84 @@
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "real.h"
+
+struct real real;
+
+static void *library(const char *name)
+{
+    return dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+}
+
+/* The one after us in the order of loading: another preloaded library may stand there. */
+static void *next(void *handle, const char *symbol)
+{
+    void *(*look_up)(void *, const char *) = real_dlsym();
+    void *found = look_up(RTLD_NEXT, symbol);
+    if (!found && handle)
+        found = look_up(handle, symbol);
+    dlerror(); /* what is not there is no error, and must not become the program's */
+    return found;
+}
+
+#define FIND(handle, symbol) *(void **)&real.symbol = next(handle, #symbol);
+#define BOTH(handle, symbol, variant) FIND(handle, symbol) FIND(handle, symbol##_##variant)
+
+void real_find(void)
+{
+    void *cuda = library("libcuda.so.1");
+#define GATED(symbol, name, since, variant, stream, parameters, arguments) BOTH(cuda, symbol, variant)
+#define BLOCKING(symbol, name, since, variant, parameters, arguments) BOTH(cuda, symbol, variant)
+#define OWN(symbol, name, since, parameters, arguments) FIND(cuda, symbol)
+#define OWN_STREAM(symbol, name, since, variant, parameters, arguments) BOTH(cuda, symbol, variant)
+#define NVML(symbol, parameters, arguments)
+#define CALLED(symbol, parameters) FIND(cuda, symbol)
+#define CALLED_NVML(symbol, parameters)
+#include "hooks.def"
+#include "called.def"
+#undef GATED
+#undef BLOCKING
+#undef OWN
+#undef OWN_STREAM
+#undef NVML
+#undef CALLED
+#undef CALLED_NVML
+}
+
+static void find_nvml(void)
+{
+    void *nvml = library("libnvidia-ml.so.1");
+#define GATED(symbol, name, since, variant, stream, parameters, arguments)
+#define BLOCKING(symbol, name, since, variant, parameters, arguments)
+#define OWN(symbol, name, since, parameters, arguments)
+#define OWN_STREAM(symbol, name, since, variant, parameters, arguments)
+#define NVML(symbol, parameters, arguments) FIND(nvml, symbol)
+#define CALLED(symbol, parameters)
+#define CALLED_NVML(symbol, parameters) FIND(nvml, symbol)
+#include "hooks.def"
+#include "called.def"
+}
+
+void real_find_nvml(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_nvml);
+}
+
+bool real_is_drivers(const void *address)
+{
+    Dl_info info;
+    if (!address || !dladdr(address, &info) || !info.dli_fname)
+        return false;
+    const char *slash = strrchr(info.dli_fname, '/');
+    const char *base = slash ? slash + 1 : info.dli_fname;
+    return strncmp(base, "libcuda.so", 10) == 0 || strncmp(base, "libnvidia-ml.so", 15) == 0;
+}
+
+void *real_driver_symbol(const char *symbol)
+{
+    void *cuda = library("libcuda.so.1");
+    return cuda ? next(cuda, symbol) : NULL;
+}

@@ -1,0 +1,46 @@
+/* The functions behind ours: the driver's own, or those of whoever is preloaded after us. */
+#ifndef INTERPOSER_REAL_H
+#define INTERPOSER_REAL_H
+
+#include <stdbool.h>
+
+#include "abi.h"
+
+struct real {
+#define GATED(symbol, name, since, variant, stream, parameters, arguments) \
+    CUresult(*symbol) parameters;                                          \
+    CUresult(*symbol##_##variant) parameters;
+#define BLOCKING(symbol, name, since, variant, parameters, arguments) \
+    CUresult(*symbol) parameters;                                     \
+    CUresult(*symbol##_##variant) parameters;
+#define OWN(symbol, name, since, parameters, arguments) CUresult(*symbol) parameters;
+#define OWN_STREAM(symbol, name, since, variant, parameters, arguments) \
+    CUresult(*symbol) parameters;                                               \
+    CUresult(*symbol##_##variant) parameters;
+#define NVML(symbol, parameters, arguments) nvmlReturn_t(*symbol) parameters;
+#define CALLED(symbol, parameters) CUresult(*symbol) parameters;
+#define CALLED_NVML(symbol, parameters) nvmlReturn_t(*symbol) parameters;
+#include "hooks.def"
+#include "called.def"
+#undef GATED
+#undef BLOCKING
+#undef OWN
+#undef OWN_STREAM
+#undef NVML
+#undef CALLED
+#undef CALLED_NVML
+};
+
+extern struct real real;
+
+/* Finds the driver's, or NVML's. Before that all are NULL; a function that the driver does not have stays so. */
+void real_find(void);
+void real_find_nvml(void);
+/* The C library's own dlsym. */
+void *(*real_dlsym(void))(void *, const char *);
+/* Whether an address belongs to the driver (libcuda) or to NVML. */
+bool real_is_drivers(const void *address);
+/* A symbol of the driver by its full name. */
+void *real_driver_symbol(const char *symbol);
+
+#endif

@@ -1,0 +1,86 @@
+/* One process's side of the protocol for one GPU, without sockets, threads or clocks.
+ *
+ * 1. The caller tells what happens and when; the session writes what to send into `out`.
+ * 2. A grant lasts until the daemon ends the turn, or the program has nothing to do.
+ * 3. When the daemon is away for 5 s, or silent for 10 s while somebody waits for it, the program runs ungated, within the
+ *    limits last told. It never fails because the daemon is away.
+ * 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
+ * 5. Who has the GPU when the daemon dies keeps it: nobody else can be granted it meanwhile.
+ */
+#ifndef INTERPOSER_SESSION_H
+#define INTERPOSER_SESSION_H
+
+#include <stdbool.h>
+
+#include "clock.h"
+#include "wire.h"
+
+#define OUT_FRAMES 64
+#define AWAY_NS (5 * SECOND)
+#define SILENCE_NS (10 * SECOND)
+#define KEEP_ALIVE_NS (3 * SECOND)
+#define DRAIN_PATIENCE_NS (100 * MS)
+#define REPORT_MEMORY_NS (10 * MS)
+#define NEVER UINT64_MAX
+
+enum phase { AWAY, REGISTERING, RESUMING, READY, DENIED };
+enum answer { UNANSWERED, GRANTED, DENIED_MEMORY };
+
+struct asking { /* one request for memory, on the stack of who waits for it */
+    uint64_t asked_bytes, seq, limit_bytes, used_bytes;
+    enum answer answer;
+    struct asking *next;
+};
+
+struct session {
+    struct identity who;
+    enum phase phase;
+    uint8_t out[OUT_FRAMES * FRAME_BYTES];
+    size_t out_bytes;
+    bool broken; /* the daemon does not read, or speaks another language: of no more use */
+    char refusal[20];
+    uint64_t client_id, epoch;
+    /* what the daemon told */
+    bool scheduling_off, others_wait, limited_present, shallow;
+    int core_percent;
+    bool limit_told;
+    uint64_t memory_limit_bytes; /* 0: none */
+    /* the lock */
+    bool holds, dropping, wants, ungated, resumes_holding;
+    unsigned int waiting; /* threads that stand at the gate */
+    uint64_t request_seq, held_since_ns, dropped_ns;
+    /* memory */
+    uint64_t used_bytes;
+    bool leased, lease_is_unlimited, report_due;
+    uint64_t lease_generation, lease_bytes, report_at_ns;
+    struct asking *first_asking, *last_asking;
+    uint64_t reserve_seq, answered_seq;
+    /* the connection */
+    uint64_t silent_since_ns, alive_at_ns, alive_seq;
+};
+
+struct bill { /* GPU time: all of it since registration, since the last completion, of the longest kernel lately */
+    uint64_t busy_ns, idle_ns, kernel_ns;
+};
+
+void session_begin(struct session *s, uint64_t now_ns);
+void session_connected(struct session *s, uint64_t busy_ns, uint64_t now_ns);
+void session_disconnected(struct session *s, uint64_t now_ns);
+void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns);
+bool session_may_run(const struct session *s);
+/* A thread comes to the gate, or leaves it. */
+void session_wait(struct session *s, uint64_t now_ns);
+void session_stop_waiting(struct session *s);
+void session_end_turn(struct session *s, struct bill bill);
+void session_tell_busy(struct session *s, struct bill bill);
+/* Does what is due; the time when it wants to be called again. */
+uint64_t session_tick(struct session *s, uint64_t now_ns);
+
+/* May this much more be allocated? The answer is there at once, or comes later. */
+void session_ask(struct session *s, struct asking *asking, uint64_t now_ns);
+/* Nobody answered in time: decide by what this process knows. */
+void session_judge(struct session *s, struct asking *asking, uint64_t now_ns);
+void session_free(struct session *s, uint64_t freed_bytes, uint64_t now_ns);
+uint64_t session_limit_bytes(const struct session *s);
+
+#endif

@@ -1,0 +1,174 @@
+/* Who may allocate how much.
+ *
+ * 1. With a lease the process decides alone. Without one each allocation asks, one at a time, and its bytes count with the
+ *    answer.
+ * 2. A report of what is used names the last answer it contains, so that no order of messages counts a byte twice.
+ * 3. Under a lease reports are batched and at most 10 ms old. Who must ask is one of several processes: it reports at once,
+ *    since another of them may be waiting for what it freed.
+ */
+#include "session_memory.h"
+#include "settings.h"
+
+static void tell_used(struct session *s)
+{
+    s->report_at_ns = NEVER;
+    if (s->phase == READY)
+        session_say(s, MEM_USED, s->used_bytes, s->answered_seq);
+}
+
+static void used_changed(struct session *s, uint64_t now_ns)
+{
+    if (!s->leased)
+        tell_used(s);
+    else if (s->report_at_ns == NEVER)
+        s->report_at_ns = now_ns + REPORT_MEMORY_NS;
+}
+
+uint64_t session_report(struct session *s, uint64_t now_ns)
+{
+    if (s->report_at_ns <= now_ns)
+        tell_used(s);
+    return s->report_at_ns;
+}
+
+uint64_t session_limit_bytes(const struct session *s)
+{
+    return s->limit_told ? s->memory_limit_bytes : settings.memory_limit_bytes;
+}
+
+static bool decide(struct session *s, struct asking *asking)
+{
+    uint64_t most_bytes = session_limit_bytes(s);
+    bool unlimited = most_bytes == 0;
+    if (s->leased) {
+        most_bytes = s->lease_bytes;
+        unlimited = s->lease_is_unlimited;
+    }
+    bool fits = unlimited || (asking->asked_bytes <= most_bytes && s->used_bytes <= most_bytes - asking->asked_bytes);
+    asking->answer = fits ? GRANTED : DENIED_MEMORY;
+    asking->limit_bytes = most_bytes;
+    asking->used_bytes = s->used_bytes;
+    if (fits)
+        s->used_bytes += asking->asked_bytes;
+    return fits;
+}
+
+static void take_out(struct session *s, struct asking *asking)
+{
+    struct asking *before = NULL;
+    for (struct asking **at = &s->first_asking; *at; before = *at, at = &(*at)->next) {
+        if (*at != asking)
+            continue;
+        *at = asking->next;
+        if (s->last_asking == asking)
+            s->last_asking = before;
+        return;
+    }
+}
+
+void session_ask(struct session *s, struct asking *asking, uint64_t now_ns)
+{
+    if (s->leased || s->phase == DENIED) {
+        if (decide(s, asking))
+            used_changed(s, now_ns);
+        return;
+    }
+    if (s->last_asking)
+        s->last_asking->next = asking;
+    else
+        s->first_asking = asking;
+    s->last_asking = asking;
+    session_ask_next(s);
+}
+
+void session_judge(struct session *s, struct asking *asking, uint64_t now_ns)
+{
+    take_out(s, asking);
+    if (decide(s, asking))
+        used_changed(s, now_ns);
+    session_ask_next(s);
+}
+
+void session_judge_all(struct session *s)
+{
+    while (s->first_asking) {
+        struct asking *asking = s->first_asking;
+        take_out(s, asking);
+        decide(s, asking);
+    }
+}
+
+void session_free(struct session *s, uint64_t freed_bytes, uint64_t now_ns)
+{
+    s->used_bytes -= freed_bytes < s->used_bytes ? freed_bytes : s->used_bytes;
+    used_changed(s, now_ns);
+}
+
+void session_ask_next(struct session *s)
+{
+    struct asking *asking = s->first_asking;
+    if (!asking || asking->seq || s->phase != READY)
+        return;
+    asking->seq = ++s->reserve_seq;
+    session_say(s, MEM_RESERVE, asking->seq, asking->asked_bytes);
+}
+
+static void answered(struct session *s, const struct message *message)
+{
+    uint64_t seq = message->arguments[0];
+    struct asking *asking = s->first_asking;
+    if (seq > s->answered_seq)
+        s->answered_seq = seq;
+    if (asking && asking->seq == seq) {
+        take_out(s, asking);
+        if (message->type == MEM_RESERVED) {
+            asking->answer = GRANTED;
+            s->used_bytes += asking->asked_bytes;
+        } else if (s->leased) {
+            decide(s, asking); /* leased while it was asked: the lease itself had left no room */
+        } else {
+            asking->answer = DENIED_MEMORY;
+            asking->limit_bytes = message->arguments[1];
+            asking->used_bytes = message->arguments[2];
+        }
+    }
+    tell_used(s);
+    session_ask_next(s);
+}
+
+static void leased(struct session *s, const struct message *message)
+{
+    s->leased = s->limit_told = true;
+    s->lease_generation = message->arguments[0];
+    s->lease_is_unlimited = message->arguments[2] != 0;
+    s->lease_bytes = message->arguments[1];
+    s->memory_limit_bytes = s->lease_is_unlimited ? 0 : s->lease_bytes;
+}
+
+static void limit_updated(struct session *s, uint64_t limit_bytes)
+{
+    say_debug("Received UPDATE_LIMIT: %llu bytes", (unsigned long long)limit_bytes);
+    s->memory_limit_bytes = limit_bytes;
+    s->limit_told = true;
+    if (limit_bytes)
+        say("Memory limit updated: %llu bytes (%.2f MiB)", (unsigned long long)limit_bytes, (double)limit_bytes / (1 << 20));
+    else
+        say("Memory limit updated: none");
+}
+
+void session_memory_received(struct session *s, const struct message *message, uint64_t now_ns)
+{
+    (void)now_ns;
+    switch (message->type) {
+    case LEASE: leased(s, message); break;
+    case LEASE_RECALL:
+        s->leased = false;
+        s->report_at_ns = NEVER;
+        session_say(s, LEASE_RETURNED, message->arguments[0], s->used_bytes);
+        break;
+    case UPDATE_LIMIT: limit_updated(s, message->memory_limit_bytes); break;
+    case MEM_RESERVED:
+    case MEM_REFUSED: answered(s, message); break;
+    default: say_debug("message %d is not known", message->type);
+    }
+}

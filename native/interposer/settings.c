@@ -1,0 +1,153 @@
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "settings.h"
+
+#define LINES_PER_SECOND 20
+#define BYTES_MAX ((unsigned __int128)INT64_MAX)
+
+struct settings settings = {.managed = true};
+
+/* ---- speaking */
+
+static bool may_speak(void)
+{
+    static atomic_uint_fast64_t second;
+    static atomic_int lines;
+    uint64_t now_s = clock_ns() / 1000000000;
+    if (atomic_exchange(&second, now_s) != now_s)
+        atomic_store(&lines, 0);
+    return atomic_fetch_add(&lines, 1) < LINES_PER_SECOND;
+}
+
+static void speak(const char *format, va_list arguments)
+{
+    char line[512];
+    int saved = errno;
+    int length = snprintf(line, sizeof(line), "nvshare: ");
+    int more = vsnprintf(line + length, sizeof(line) - (size_t)length - 1, format, arguments);
+    length = more < 0 ? length : length + more;
+    if (length > (int)sizeof(line) - 2)
+        length = (int)sizeof(line) - 2;
+    line[length++] = '\n';
+    if (write(STDERR_FILENO, line, (size_t)length) < 0)
+        errno = saved; /* nobody to tell */
+    errno = saved;
+}
+
+void say(const char *format, ...)
+{
+    if (!may_speak())
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    speak(format, arguments);
+    va_end(arguments);
+}
+
+void say_debug(const char *format, ...)
+{
+    if (!settings.debug || !may_speak())
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    speak(format, arguments);
+    va_end(arguments);
+}
+
+/* ---- reading */
+
+static int factor_of(const char *unit, uint64_t *factor)
+{
+    static const char letters[] = "KMGT";
+    const char *at = *unit ? strchr(letters, *unit) : NULL;
+    int used = at ? 1 : 0;
+    uint64_t base = at && unit[1] == 'i' ? 1024 : 1000;
+    *factor = 1;
+    for (const char *step = letters; at && step <= at; step++)
+        *factor *= base;
+    if (base == 1024)
+        used++;
+    return unit[used] == 'B' ? used + 1 : used;
+}
+
+bool parse_bytes(const char *text, uint64_t *bytes)
+{
+    unsigned __int128 digits = 0, divisor = 1;
+    int whole = 0, part = 0;
+    for (; *text >= '0' && *text <= '9' && whole < 19; text++, whole++)
+        digits = digits * 10 + (unsigned)(*text - '0');
+    if (whole && *text == '.') {
+        for (text++; *text >= '0' && *text <= '9' && part < 6; text++, part++) {
+            digits = digits * 10 + (unsigned)(*text - '0');
+            divisor *= 10;
+        }
+        if (part == 0)
+            return false;
+    }
+    uint64_t factor;
+    int unit = factor_of(text, &factor);
+    if (whole == 0 || text[unit] || digits > BYTES_MAX * divisor / factor || digits * factor % divisor)
+        return false;
+    *bytes = (uint64_t)(digits * factor / divisor);
+    return true;
+}
+
+static bool read_switch(const char *name, bool fallback)
+{
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return fallback;
+    if (strcmp(text, "1") == 0 || strcmp(text, "true") == 0)
+        return true;
+    if (strcmp(text, "0") == 0 || strcmp(text, "false") == 0)
+        return false;
+    say("%s='%.64s' is not accepted; accepted: 0, 1, false, true; taken as %d", name, text, fallback);
+    return fallback;
+}
+
+static void read_memory_limit(void)
+{
+    const char *text = getenv("NVSHARE_GPU_MEMORY_LIMIT");
+    if (!text || !*text || parse_bytes(text, &settings.memory_limit_bytes))
+        return;
+    say("NVSHARE_GPU_MEMORY_LIMIT='%.64s' is not accepted; accepted: a number with Ki, Mi, Gi, Ti or K, M, G, T, with or"
+        " without B, or plain bytes; taken as no limit", text);
+}
+
+/* As told, else a user's own daemon if there is one, else the machine's. */
+static void find_socket(void)
+{
+    char *path = settings.socket_path;
+    size_t size = sizeof(settings.socket_path);
+    const char *told = getenv("NVSHARE_SOCK_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
+    if (told && *told) {
+        if (snprintf(path, size, "%s/scheduler.sock", told) < (int)size)
+            return;
+        say("NVSHARE_SOCK_DIR='%.64s...' is not accepted; accepted: a path of at most 90 bytes; taken as"
+            " /var/run/nvshare", told);
+    } else if (runtime && *runtime && geteuid() != 0) {
+        if (snprintf(path, size, "%s/nvshare/scheduler.sock", runtime) < (int)size && access(path, F_OK) == 0)
+            return;
+    }
+    snprintf(path, size, "/var/run/nvshare/scheduler.sock");
+}
+
+void settings_read(void)
+{
+    settings.debug = read_switch("NVSHARE_DEBUG", false);
+    settings.disabled = read_switch("NVSHARE_DISABLE", false);
+    if (settings.disabled)
+        return;
+    settings.managed = read_switch("NVSHARE_MANAGED", true);
+    settings.oversubscribe = read_switch("NVSHARE_ENABLE_SINGLE_OVERSUB", false);
+    read_memory_limit();
+    find_socket();
+}

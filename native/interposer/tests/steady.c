@@ -1,0 +1,25 @@
+/* Launches a 2 ms kernel and waits for it, again and again, for argv[1] seconds. */
+#include "cuda.h"
+#include "gaps.h"
+
+int main(int argc, char **argv)
+{
+    struct gaps gaps = {0};
+    CUstream stream;
+    EXPECT(argc == 2);
+    open_device(0);
+    CUfunction kernel = load_kernel("sim_us_2000");
+    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    launch(kernel, stream);
+    CHECK(cuStreamSynchronize(stream));
+    printf("running\n");
+    fflush(stdout);
+    gaps_begin(&gaps);
+    while (gaps_within(&gaps, atof(argv[1]))) {
+        launch(kernel, stream);
+        CHECK(cuStreamSynchronize(stream));
+        gaps_step(&gaps);
+    }
+    gaps_print(&gaps);
+    return 0;
+}

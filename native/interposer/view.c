@@ -1,0 +1,79 @@
+/* What the program sees of the GPU's memory: its own part. */
+#include "memory.h"
+#include "own.h"
+#include "real.h"
+
+struct part {
+    uint64_t total_bytes, used_bytes, free_bytes;
+};
+
+/* The total is the limit, or the card; what others use of it is not the program's business. */
+static struct part part_of(struct gate *gate)
+{
+    struct part part = {.total_bytes = gate->total_bytes};
+    pthread_mutex_lock(&gate->lock);
+    /* The very first call may be this one; then the daemon is about to tell. */
+    while (!gate->session.limit_told && gate->session.phase != DENIED && clock_ns() < gate->made_ns + AWAY_NS)
+        gate_wait(gate, gate->made_ns + AWAY_NS);
+    uint64_t limit_bytes = session_limit_bytes(&gate->session);
+    part.used_bytes = gate->session.used_bytes;
+    pthread_mutex_unlock(&gate->lock);
+    if (limit_bytes && limit_bytes < part.total_bytes)
+        part.total_bytes = limit_bytes;
+    part.free_bytes = part.used_bytes < part.total_bytes ? part.total_bytes - part.used_bytes : 0;
+    return part;
+}
+
+CUresult own_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+    CUresult result = real.cuDeviceTotalMem_v2(bytes, device);
+    struct gate *gate = result == CUDA_SUCCESS && bytes ? gate_of_device(device) : NULL;
+    if (gate)
+        *bytes = part_of(gate).total_bytes;
+    return result;
+}
+
+CUresult own_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+    CUresult result = real.cuMemGetInfo_v2(free_bytes, total_bytes);
+    struct gate *gate = result == CUDA_SUCCESS && free_bytes && total_bytes ? gate_of_context() : NULL;
+    if (gate) {
+        struct part part = part_of(gate);
+        *free_bytes = part.free_bytes;
+        *total_bytes = part.total_bytes;
+    }
+    return result;
+}
+
+/* NVML alone starts nothing: a program that only looks sees the whole card. */
+static struct gate *gate_of_nvml(nvmlDevice_t device)
+{
+    char key[96];
+    return real.nvmlDeviceGetUUID && real.nvmlDeviceGetUUID(device, key, sizeof(key)) == NVML_SUCCESS ? gate_of_key(key)
+                                                                                                       : NULL;
+}
+
+nvmlReturn_t own_nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo(device, memory);
+    struct gate *gate = result == NVML_SUCCESS ? gate_of_nvml(device) : NULL;
+    if (gate) {
+        struct part part = part_of(gate);
+        *memory = (nvmlMemory_t){part.total_bytes, part.free_bytes, part.used_bytes};
+    }
+    return result;
+}
+
+nvmlReturn_t own_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo_v2(device, memory);
+    struct gate *gate = result == NVML_SUCCESS ? gate_of_nvml(device) : NULL;
+    if (gate) {
+        struct part part = part_of(gate);
+        memory->total = part.total_bytes;
+        memory->reserved = 0;
+        memory->free = part.free_bytes;
+        memory->used = part.used_bytes;
+    }
+    return result;
+}

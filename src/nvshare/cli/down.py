@@ -1,0 +1,27 @@
+"""``nvshare down``: ends the node that ``nvshare up`` started."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from nvshare.cli.ending import EXIT_NOT_PERMITTED, fail, private_directory
+from nvshare.local.up import down, say
+
+
+@click.command("down")
+@click.option("--private-dir", metavar="DIR", help="Directory of control.sock [NVSHARE_PRIVATE_DIR].")
+def command(private_dir: str | None) -> None:
+    """End the node that `nvshare up` started, and wait until it is gone.
+
+    Programs that use its GPUs go on without quotas.
+
+    \b
+    Exit codes: 0 ended; 1 it does not end; 3 no node is up; 5 not permitted.
+    """
+    directory = private_directory(private_dir)
+    try:
+        sys.exit(say(down(directory)))
+    except PermissionError:
+        fail(f"{directory}: not permitted", EXIT_NOT_PERMITTED)

@@ -1,0 +1,44 @@
+"""How commands end when something is wrong: one line that says what to do, and the exit code for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NoReturn
+
+from nvshare.node.config import AbsolutePath, default_directories
+from nvshare.node.controlling import NoDaemon, NotPermitted, Rejected
+
+EXIT_BAD_INPUT: Final = 2
+EXIT_NO_DAEMON: Final = 3
+EXIT_NOT_PERMITTED: Final = 5
+
+
+def fail(message: object, code: int) -> NoReturn:
+    print(f"Error: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+@contextmanager
+def daemon_errors(no_daemon: str = "", not_permitted: str = "") -> Iterator[None]:
+    """Ends the command when the daemon is not there, does not let us in or does not accept what was asked."""
+    try:
+        yield
+    except NoDaemon as error:
+        fail(f"{error}{no_daemon}", EXIT_NO_DAEMON)
+    except NotPermitted as error:
+        fail(f"{error}{not_permitted}", EXIT_NOT_PERMITTED)
+    except Rejected as error:
+        fail(error, EXIT_BAD_INPUT)
+
+
+def private_directory(given: str | None = None) -> Path:
+    """Where the control socket is: as told, as NVSHARE_PRIVATE_DIR says, or where it is by default."""
+    directory = given or os.environ.get("NVSHARE_PRIVATE_DIR") or default_directories()[1]
+    if AbsolutePath().read(directory) is None:
+        accepted = AbsolutePath().describe()
+        fail(f"NVSHARE_PRIVATE_DIR={directory!r} is not accepted; accepted: {accepted}", EXIT_BAD_INPUT)
+    return Path(directory)

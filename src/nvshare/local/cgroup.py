@@ -1,0 +1,119 @@
+"""A cgroup of its own for a run, so that the kernel remembers whose child a process is.
+
+1. It is made below the cgroup we are in, so every limit and every container around us stays around the job.
+2. One hierarchy is enough. Version 2 is taken where it is mounted, else one of version 1 that counts nothing.
+3. We enter it, are registered, start the job and leave again at the end: then it can be removed. What a job
+   left running keeps it; the next run removes those that are empty and whose run is dead.
+4. Only root can do this everywhere. Without it, ancestors tell whose child a process is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from nvshare.pods.cgroups import RUN_PREFIX
+from nvshare.pods.identity import Process, process_of
+
+_QUIET_V1: Final = ("freezer", "pids", "devices")
+_NAME: Final = re.compile(rf"{RUN_PREFIX}(?P<pid>[0-9]+)-(?P<start>[0-9]+)")
+_PROCS: Final = "cgroup.procs"
+_SWEPT_MAX: Final = 4096
+
+
+class Hierarchy(NamedTuple):
+    """Where one hierarchy is mounted, and which cgroup of it is mounted there."""
+
+    controllers: str  # empty: version 2
+    mount: Path
+    root: str
+
+
+def hierarchies(mountinfo: str) -> list[Hierarchy]:
+    """Those that may be used, the best first."""
+    found: dict[str, Hierarchy] = {}
+    for line in mountinfo.splitlines():
+        before, separator, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if not separator or len(fields) < 5 or len(kind) < 3:
+            continue
+        controllers = (
+            "" if kind[0] == "cgroup2" else next(iter(set(kind[2].split(",")) & set(_QUIET_V1)), None)
+        )
+        if kind[0] in ("cgroup", "cgroup2") and controllers is not None:
+            found.setdefault(controllers, Hierarchy(controllers, Path(fields[4]), fields[3]))
+    return [found[controllers] for controllers in ("", *_QUIET_V1) if controllers in found]
+
+
+def own_directory(hierarchy: Hierarchy, cgroup_file: str) -> Path | None:
+    """The directory of the cgroup we are in, if it can be seen from here."""
+    for line in cgroup_file.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if hierarchy.controllers in controllers.split(","):
+            relative = os.path.relpath(path, hierarchy.root)
+            return None if relative.startswith("..") else hierarchy.mount / relative
+    return None
+
+
+class RunCgroup(NamedTuple):
+    """One that this process is in."""
+
+    directory: Path
+    home: Path
+
+    def leave(self) -> None:
+        """Go back, and remove it unless the job left something in it."""
+        with contextlib.suppress(OSError):
+            (self.home / _PROCS).write_text("0")
+            self.directory.rmdir()
+
+    def others(self) -> list[int]:
+        """Pids of what is in it beside us."""
+        with contextlib.suppress(OSError):
+            return [
+                int(pid) for pid in (self.directory / _PROCS).read_text().split() if int(pid) != os.getpid()
+            ]
+        return []
+
+
+def _candidates() -> Iterator[Path]:
+    mountinfo = Path("/proc/self/mountinfo").read_text()
+    cgroup_file = Path("/proc/self/cgroup").read_text()
+    for hierarchy in hierarchies(mountinfo):
+        directory = own_directory(hierarchy, cgroup_file)
+        if directory is not None:
+            yield directory
+
+
+def enter_new() -> RunCgroup | None:
+    """Make one and enter it; None where that is not possible."""
+    own = process_of(os.getpid())
+    assert own is not None
+    for home in _candidates():
+        directory = home / f"{RUN_PREFIX}{own.pid}-{own.start_ticks}"
+        try:
+            sweep(home)
+            directory.mkdir()
+        except OSError:
+            continue
+        try:
+            (directory / _PROCS).write_text("0")
+            return RunCgroup(directory, home)
+        except OSError:
+            directory.rmdir()
+    return None
+
+
+def sweep(home: Path) -> None:
+    """Remove what runs left behind that are dead."""
+    with os.scandir(home) as entries:
+        for _, entry in zip(range(_SWEPT_MAX), entries, strict=False):
+            match = _NAME.fullmatch(entry.name)
+            if match and process_of(int(match["pid"])) != Process(int(match["pid"]), int(match["start"])):
+                with contextlib.suppress(OSError):  # not empty: its job goes on
+                    os.rmdir(entry.path)

@@ -1,0 +1,208 @@
+"""The demo: five tenants on one node, whose story can be read in a table.
+
+1. Everything is real but the GPUs where there are none: the daemon, ``nvshare run``, unmodified programs.
+   What a tenant got is read from the daemon's books.
+2. The node has directories of its own under a temporary one, so it disturbs no other, and a tenant is a child
+   of ours: whatever way it ends, nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from nvshare.local.node import Node, NodeError, NodePlan
+from nvshare.local.screen import Screen, told_to_end
+from nvshare.local.summary import TenantRow, as_lines, as_table, on_terminal
+from nvshare.local.up import describe
+
+CARDS: Final = "t4:2"
+NAMESPACE: Final = "demo"
+SLICE_SEC: Final = 10
+VISIT_SEC: Final = 8.0
+AWAY_SEC: Final = 6.0
+END_SEC: Final = 10
+_LONG_SEC: Final = 1_000_000
+_FLOAT_BYTES: Final = 4
+_PAIR_PART: Final = 0.75
+_SMALL_BYTES: Final = 1 << 30
+
+
+@dataclass(slots=True)
+class Tenant:
+    """One tenant of the story and its process."""
+
+    name: str
+    gpu: int
+    story: str
+    options: tuple[str, ...] = ()
+    memory_bytes: int = _SMALL_BYTES
+    visits: bool = False  # comes and goes
+    process: subprocess.Popen[bytes] | None = field(default=None)
+    next_change: float = 0.0
+
+    @property
+    def pod(self) -> str:
+        return f"{NAMESPACE}/{self.name}"
+
+    @property
+    def side(self) -> int:
+        """Of the four matrices that fill its memory."""
+        return math.isqrt(self.memory_bytes // (4 * _FLOAT_BYTES))
+
+
+def cast(totals_bytes: list[int]) -> list[Tenant]:
+    """Who plays, on GPUs with so much memory. With one GPU the pair shares it with the others."""
+    last = len(totals_bytes) - 1
+    pair_bytes = int(totals_bytes[last] * _PAIR_PART)
+    pair_story = f"two that do not fit together: {SLICE_SEC} s each, in turn"
+    return [
+        Tenant("thirty", 0, "asked for 30 %", ("--gpu-core-limit", "30")),
+        Tenant("sixty", 0, "asked for 60 %", ("--gpu-core-limit", "60")),
+        Tenant("free", 0, "no quota: has what the others leave"),
+        Tenant("pair-a", last, pair_story, memory_bytes=pair_bytes),
+        Tenant("pair-b", last, pair_story, memory_bytes=pair_bytes),
+        Tenant("visitor", 0, "5 %, comes and goes", ("--gpu-core-limit", "5"), visits=True),
+    ]
+
+
+class Troupe:
+    """The tenants' processes."""
+
+    def __init__(self, tenants: list[Tenant], plan: NodePlan) -> None:
+        self.tenants = tenants
+        self._directory = plan.private_dir
+        self._environment = {
+            **os.environ,
+            "NVSHARE_SOCK_DIR": str(plan.sock_dir),
+            "NVSHARE_PRIVATE_DIR": str(plan.private_dir),
+        }
+
+    def start(self) -> None:
+        for tenant in self.tenants:
+            self._enter(tenant)
+
+    def _enter(self, tenant: Tenant) -> None:
+        run = [sys.executable, "-m", "nvshare", "run", "--pod", tenant.pod, "--gpu", str(tenant.gpu)]
+        workload = [sys.executable, "-m", "nvshare.workloads", "w5", "--size", str(tenant.side)]
+        tenant.process = subprocess.Popen(
+            [*run, *tenant.options, "--", *workload, "--duration", str(_LONG_SEC)],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log(tenant).open("ab"),
+            process_group=0,  # Ctrl-C is ours to answer
+        )
+        tenant.next_change = time.monotonic() + VISIT_SEC
+
+    def _log(self, tenant: Tenant) -> Path:
+        return self._directory / f"{tenant.name}.log"
+
+    def tick(self) -> None:
+        """Visitors come and go. Raises NodeError when a tenant ended that should not have."""
+        for tenant in self.tenants:
+            code = tenant.process.poll() if tenant.process is not None else None
+            if code is not None:
+                last = self._log(tenant).read_text(errors="replace").strip().splitlines()[-1:]
+                raise NodeError(f"{tenant.pod} ended with code {code}: {''.join(last)}", 1)
+            if not tenant.visits or time.monotonic() < tenant.next_change:
+                continue
+            if tenant.process is None:
+                self._enter(tenant)
+            else:
+                self._leave(tenant)
+                tenant.next_change = time.monotonic() + AWAY_SEC
+
+    def _leave(self, tenant: Tenant) -> None:
+        if tenant.process is None:
+            return
+        tenant.process.terminate()
+        try:
+            tenant.process.wait(END_SEC)
+        except subprocess.TimeoutExpired:
+            tenant.process.kill()
+            tenant.process.wait()
+        tenant.process = None
+
+    def close(self) -> None:
+        for tenant in self.tenants:
+            if tenant.process is not None:
+                tenant.process.terminate()
+        for tenant in self.tenants:
+            self._leave(tenant)
+
+
+@contextlib.contextmanager
+def stage() -> Iterator[NodePlan]:
+    """Directories for a node that nobody else knows, removed at the end."""
+    directory = Path(tempfile.mkdtemp(prefix="nvshare-demo-"))
+    directory.chmod(0o711)
+    slices = {"NVSHARE_SWITCH_TIME_MODE": "fixed", "NVSHARE_SWITCH_TIME_FIXED": str(SLICE_SEC)}
+    try:
+        yield NodePlan(directory / "s", directory / "p", settings=slices)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def what_to_try(plan: NodePlan) -> str:
+    python = _as_typed(Path(sys.executable))
+    beside = Path(sys.executable).with_name("nvshare")
+    command = _as_typed(beside) if beside.exists() else f"{python} -m nvshare"
+    return "\n".join(
+        (
+            "Try, in another terminal:",
+            f"  export NVSHARE_SOCK_DIR={plan.sock_dir} NVSHARE_PRIVATE_DIR={plan.private_dir}",
+            f"  {command} ctl quota set {NAMESPACE}/thirty --core 10       # 'free' gets what it gives up",
+            f"  {command} ctl explain {NAMESPACE}/pair-b                   # why it waits",
+            f"  {command} run --gpu-core-limit 20 -- {python} -m nvshare.workloads w5 --duration 20",
+            "Ctrl-C ends it and leaves nothing behind.",
+        )
+    )
+
+
+def _as_typed(path: Path) -> str:
+    """As somebody would write it who stands where we do."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def story(tenants: list[Tenant]) -> str:
+    return "\n".join(f"  {tenant.pod} on gpu {tenant.gpu}: {tenant.story}" for tenant in tenants)
+
+
+def demo(seconds: float) -> list[TenantRow]:
+    """Show it for so long, or until a signal. What each got over the whole time. Raises NodeError."""
+    with told_to_end() as wake, stage() as plan:
+        node = Node(plan)
+        node.start()
+        try:
+            gpus: list[dict[str, Any]] = node.control.ask("GET", "/v1/gpus")["gpus"]
+            troupe = Troupe(cast([gpu["total_bytes"] for gpu in gpus]), plan)
+            screen = Screen(node, f"{describe(node)}\n{story(troupe.tenants)}", what_to_try(plan))
+            try:
+                troupe.start()
+                screen.show(wake, seconds, troupe.tick)
+                return screen.totals.rows()
+            finally:
+                troupe.close()
+        finally:
+            node.stop()
+
+
+def tell_end(rows: list[TenantRow]) -> None:
+    title = "What each asked for and got, over its whole time"
+    if on_terminal():
+        Console().print(as_table(rows, title))
+    else:
+        print("\n".join((title, *as_lines(rows))), flush=True)

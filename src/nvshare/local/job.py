@@ -1,0 +1,122 @@
+"""Runs a command as if it had been called directly: signals, terminal and exit code pass through.
+
+1. The command stays in our process group. The terminal's own signals (Ctrl-C, Ctrl-Z, a new window size)
+   reach it from the kernel; only what was sent to us alone is passed on. So pipelines and interactive
+   programs work.
+2. When the command is stopped by job control, so are we, for the shell to see; a SIGSTOP from elsewhere is
+   between its sender and the command.
+3. We adopt what the command's children leave behind and reap it, so ancestors keep telling whose it is. We
+   end with the command; what still runs then goes on.
+4. The exit code is the shell's: 128 and the signal's number when a signal ended the command, 127 when it was
+   not found, 126 when it cannot be executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+NOT_FOUND: Final = 127
+NOT_EXECUTABLE: Final = 126
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_PASSED_ON: Final = frozenset(
+    {
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGWINCH,
+        signal.SIGCONT,
+        signal.SIGTSTP,
+    }
+)
+_JOB_CONTROL: Final = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+
+
+class JobError(Exception):
+    """The command cannot be started; ``code`` is the shell's for it."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def become_subreaper() -> None:
+    """What loses its parent below us becomes our child."""
+    if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], mask: set[signal.Signals]
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            close_fds=False,  # the shell may have opened descriptors for it
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
+        )
+    except FileNotFoundError as error:
+        raise JobError(f"{command[0]}: not found", NOT_FOUND) from error
+    except OSError as error:
+        raise JobError(f"{command[0]}: cannot be executed: {error.strerror}", NOT_EXECUTABLE) from error
+
+
+def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Start the command, pass on what comes for it, return its exit code. Raises JobError."""
+    become_subreaper()
+    watched = _PASSED_ON | {signal.SIGCHLD}
+    mask = {signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, watched)}
+    child = _start(command, environment, mask)
+    while True:
+        info = signal.sigwaitinfo(watched)
+        if info.si_signo == signal.SIGCHLD:
+            status = _reap(child.pid)
+            if status is not None:
+                child.returncode = os.waitstatus_to_exitcode(status)
+                return child.returncode if child.returncode >= 0 else 128 - child.returncode
+        elif info.si_code <= 0:  # from a process; the kernel's own went to the whole group
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, info.si_signo)
+
+
+def _reap(command_pid: int) -> int | None:
+    """Every child that has changed; the wait status of the command if it has ended."""
+    ended = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        if os.WIFSTOPPED(status):
+            if pid == command_pid and os.WSTOPSIG(status) in _JOB_CONTROL:
+                _stop_too()
+        elif pid == command_pid:
+            ended = status
+
+
+def _stop_too() -> None:
+    """By the signal itself: where nobody could continue us, the kernel does not stop us either."""
+    os.kill(os.getpid(), signal.SIGTSTP)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
+
+
+def adopted() -> list[int]:
+    """Pids of children we have now."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []

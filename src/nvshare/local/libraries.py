@@ -1,0 +1,25 @@
+"""Where the library is that programs are started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+INTERPOSER: Final = "libnvshare.so"
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+
+
+class InterposerMissingError(Exception):
+    """The library was not built."""
+
+
+def interposer_library() -> Path:
+    """As installed with the package, or as the repository builds it."""
+    places = (_PACKAGE / "lib" / INTERPOSER, _PACKAGE.parents[1] / "build" / "interposer" / INTERPOSER)
+    for place in places:
+        if place.exists():
+            return place
+    raise InterposerMissingError(
+        f"no {INTERPOSER} in {' or '.join(str(place.parent) for place in places)}:"
+        " install the package with a C compiler at hand, or run `make interposer` in the repository"
+    )

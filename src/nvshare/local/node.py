@@ -1,0 +1,270 @@
+"""A node for one machine: its GPUs or simulated ones, and a daemon that is kept alive.
+
+1. The daemon is a child process. It ends with us, however we end; when it dies of itself it is started again,
+   a bounded number of times a minute. Programs outlive that, as they outlive any restart.
+2. Real GPUs are taken when NVML tells of any; else, or on demand, simulated ones, and that is always said.
+3. Nothing of a node outlives it but what the daemon keeps for its next life: checkpoint and token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from logging import INFO, LogRecord
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import IO, Final
+
+from nvshare.gpu import nvml
+from nvshare.local.state import NodeState, Simulated, lock_node, node_directory, write_state
+from nvshare.node import directories
+from nvshare.node.controlling import Controller, NoDaemon
+from nvshare.pods.identity import process_of
+from nvshare.sim.gpu import SimulatedNode, SimulatorError, library_directory
+
+DEFAULT_CARDS: Final = "t4:2"
+READY_SEC: Final = 60
+END_SEC: Final = 10
+RESTARTS_PER_MINUTE: Final = 3
+_POLL_SEC: Final = 0.02
+_LOG_LINES: Final = 50
+_LOG_BYTES_MAX: Final = 1 << 20
+_PR_SET_PDEATHSIG: Final = 1
+_SIMULATED_SYMBOL: Final = "nvshare_sim_status"
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class NodeError(Exception):
+    """The node cannot be what was asked; ``code`` is the exit code for it."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """What a node is to be."""
+
+    sock_dir: Path
+    private_dir: Path
+    cards: str | None = None  # None: real GPUs if there are any
+    settings: Mapping[str, str] = field(default_factory=dict)  # variables for the daemon
+
+    @property
+    def sim_directory(self) -> Path:
+        return node_directory(self.private_dir) / "sim"
+
+
+def search_path(first: str, rest: str) -> str:
+    """A list of directories or libraries for the loader, with one more in front."""
+    return f"{first}:{rest}" if rest else first
+
+
+def _real_gpus() -> int:
+    """How many GPUs NVML tells of that are none of ours."""
+    try:
+        if hasattr(ctypes.CDLL("libnvidia-ml.so.1"), _SIMULATED_SYMBOL):
+            return 0
+        return len(nvml.read_devices())
+    except (OSError, nvml.NvmlError):
+        return 0
+
+
+def _simulate(directory: Path, cards: str) -> Simulated:
+    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        SimulatedNode(directory, cards).close()
+        return Simulated(cards, str(directory), str(library_directory()))
+    except SimulatorError as error:
+        raise NodeError(f"no simulated GPUs: {error}", 2) from error
+
+
+class _DaemonLog:
+    """The daemon's lines: a bounded file, and the last of them for messages."""
+
+    def __init__(self, path: Path) -> None:
+        self.last: deque[str] = deque(maxlen=_LOG_LINES)
+        self._file = RotatingFileHandler(path, maxBytes=_LOG_BYTES_MAX, backupCount=1)
+        self._threads: list[threading.Thread] = []
+
+    def follow(self, stream: IO[str]) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._threads.append(threading.Thread(target=self._read, args=(stream,), daemon=True))
+        self._threads[-1].start()
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                self.last.append(line.rstrip("\n"))
+                self._file.handle(LogRecord("daemon", INFO, "", 0, line.rstrip("\n"), None, None))
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join(END_SEC)
+        self._file.close()
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Node:
+    """One that is up between ``start`` and ``stop``."""
+
+    def __init__(self, plan: NodePlan) -> None:
+        self.plan = plan
+        self.control = Controller(plan.private_dir)
+        self.restarts = 0
+        self._restarted_at: deque[float] = deque(maxlen=RESTARTS_PER_MINUTE)
+        self._simulated: Simulated | None = None
+        self._daemon: subprocess.Popen[str] | None = None
+        self._log: _DaemonLog | None = None
+        self._lock = -1
+
+    @property
+    def simulated(self) -> Simulated | None:
+        return self._simulated
+
+    @property
+    def daemon_pid(self) -> int:
+        assert self._daemon is not None
+        return self._daemon.pid
+
+    def start(self) -> None:
+        """Return when the daemon answers. Raises NodeError, and leaves nothing behind then."""
+        try:
+            self._lock = lock_node(self.plan.private_dir)
+        except directories.DirectoryTaken as error:
+            whose = f"with pid {error.pid}" if error.pid else "of somebody else"
+            raise NodeError(
+                f"a node {whose} is up already; `nvshare down` ends it, `nvshare ctl clients` looks into it",
+                4,
+            ) from error
+        except directories.DirectoryError as error:
+            raise NodeError(f"{error}{_user_hint()}", 2) from error
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        plan = self.plan
+        if plan.cards is not None or not _real_gpus():
+            self._simulated = _simulate(plan.sim_directory, plan.cards or DEFAULT_CARDS)
+        self._log = _DaemonLog(node_directory(plan.private_dir) / "daemon.log")
+        self._start_daemon()
+        own = process_of(os.getpid())
+        assert own is not None
+        state = NodeState(own.pid, own.start_ticks, str(plan.sock_dir), self._simulated)
+        write_state(plan.private_dir, state)
+
+    def _environment(self) -> dict[str, str]:
+        environment = {**os.environ, **self.plan.settings}
+        if self._simulated is not None:
+            environment |= self._simulated.environment()
+            rest = environment.get("LD_LIBRARY_PATH", "")
+            environment["LD_LIBRARY_PATH"] = search_path(self._simulated.libraries, rest)
+        return environment
+
+    def _start_daemon(self) -> None:
+        plan = self.plan
+        command = [sys.executable, "-m", "nvshare", "scheduler", "--gpus", "nvml"]
+        command += ["--sock-dir", str(plan.sock_dir), "--private-dir", str(plan.private_dir)]
+        self._daemon = subprocess.Popen(
+            command,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            process_group=0,  # Ctrl-C is ours to answer
+            preexec_fn=_die_with_parent,
+        )
+        assert self._log is not None
+        assert self._daemon.stderr is not None
+        self._log.follow(self._daemon.stderr)
+        self._wait_ready(self._daemon)
+
+    def _wait_ready(self, daemon: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + READY_SEC
+        while True:
+            with contextlib.suppress(NoDaemon):
+                if self.control.ask("GET", "/v1/status")["pid"] == daemon.pid:
+                    return
+            code = daemon.poll()
+            if code is not None:
+                assert self._log is not None
+                self._log.close()
+                raise NodeError(f"the daemon did not start: {self._last_words()}", code if code > 0 else 1)
+            if time.monotonic() > deadline:
+                raise NodeError(f"the daemon does not answer after {READY_SEC} s: {self._last_words()}", 1)
+            time.sleep(_POLL_SEC)
+
+    def _last_words(self) -> str:
+        assert self._log is not None
+        return self._log.last[-1] if self._log.last else "it said nothing"
+
+    def watch(self, seconds: float, wake: int = -1) -> None:
+        """Keep the daemon alive for so long, or until ``wake`` can be read. Raises NodeError."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            assert self._daemon is not None
+            pidfd = os.pidfd_open(self._daemon.pid)
+            try:
+                ready, _, _ = select.select([pidfd, *([wake] if wake >= 0 else [])], [], [], left)
+            finally:
+                os.close(pidfd)
+            if wake in ready:
+                return
+            if pidfd in ready:
+                self._start_again()
+
+    def _start_again(self) -> None:
+        assert self._daemon is not None
+        code = self._daemon.wait()
+        now = time.monotonic()
+        if len(self._restarted_at) == RESTARTS_PER_MINUTE and now - self._restarted_at[0] < 60:
+            raise NodeError(
+                f"the daemon ended {RESTARTS_PER_MINUTE + 1} times within a minute, last with {code}:"
+                f" {self._last_words()}",
+                1,
+            )
+        self._restarted_at.append(now)
+        self.restarts += 1
+        self._start_daemon()
+
+    def stop(self) -> None:
+        """End the daemon and remove what was the node's."""
+        if self._daemon is not None and self._daemon.poll() is None:
+            self._daemon.terminate()
+            try:
+                self._daemon.wait(END_SEC)
+            except subprocess.TimeoutExpired:
+                self._daemon.kill()
+                self._daemon.wait()
+        if self._log is not None:
+            self._log.close()
+        if self._lock >= 0:
+            shutil.rmtree(node_directory(self.plan.private_dir), ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _user_hint() -> str:
+    if os.geteuid() == 0 or os.environ.get("XDG_RUNTIME_DIR"):
+        return ""
+    return "; as a plain user set XDG_RUNTIME_DIR, or NVSHARE_SOCK_DIR and NVSHARE_PRIVATE_DIR"

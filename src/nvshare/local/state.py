@@ -1,0 +1,86 @@
+"""What ``nvshare up`` leaves for ``run`` and ``down`` to find: one small file beside the control socket.
+
+1. The file stands in a directory that is locked as long as the node is up, so a file without a lock is left
+   over from a node that was killed, and the next one may take its place.
+2. A pid is believed only together with its start time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from nvshare.node import directories
+from nvshare.pods.identity import Process, process_of
+
+_DIRECTORY: Final = "node"
+_FILE: Final = "state.json"
+_FILE_BYTES_MAX: Final = 65_536
+_ATTEMPTS_MAX: Final = 5
+
+
+class Simulated(msgspec.Struct, frozen=True):
+    """Cards that are not there."""
+
+    cards: str
+    directory: str
+    libraries: str
+
+    def environment(self) -> dict[str, str]:
+        """What a program needs to find them, except for the search path of libraries."""
+        return {"NVSHARE_SIM": self.cards, "NVSHARE_SIM_DIR": self.directory}
+
+
+class NodeState(msgspec.Struct, frozen=True):
+    """A node that is up."""
+
+    pid: int
+    start_ticks: int
+    sock_dir: str
+    simulated: Simulated | None = None
+
+    @property
+    def process(self) -> Process:
+        return Process(self.pid, self.start_ticks)
+
+
+def node_directory(private_dir: Path) -> Path:
+    return private_dir / _DIRECTORY
+
+
+def write_state(private_dir: Path, state: NodeState) -> None:
+    path = node_directory(private_dir) / _FILE
+    beginning = path.with_name(f".{_FILE}.new")
+    beginning.write_bytes(msgspec.json.encode(state))
+    beginning.rename(path)
+
+
+def read_state(private_dir: Path) -> NodeState | None:
+    """The node that is up now; None if there is none. Raises PermissionError."""
+    try:
+        with (node_directory(private_dir) / _FILE).open("rb") as file:
+            state = msgspec.json.decode(file.read(_FILE_BYTES_MAX), type=NodeState)
+    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
+        return None
+    return state if process_of(state.pid) == state.process else None
+
+
+def lock_node(private_dir: Path) -> int:
+    """Lock the node's directory, made if need be. Raises DirectoryTaken or DirectoryError."""
+    directory = node_directory(private_dir)
+    for _ in range(_ATTEMPTS_MAX):
+        try:
+            private_dir.mkdir(mode=directories.PRIVATE_DIR_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise directories.DirectoryError(f"{private_dir} cannot be used: {error.strerror}") from error
+        descriptor = directories.take(directory, directories.PRIVATE_DIR_MODE)
+        try:
+            if os.path.samestat(os.fstat(descriptor), directory.stat()):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)  # the last owner removed what we have just locked
+    raise directories.DirectoryError(f"{directory} does not stay where it is")

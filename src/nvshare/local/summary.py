@@ -1,0 +1,185 @@
+"""Who asked for how much of a GPU and got it: the table of ``nvshare up`` and of the demo.
+
+What a tenant got is GPU time in the daemon's books, as a part of the time between two looks: what it was
+billed, or, without a quota, how long it held the GPU, since such a hold is settled only when it ends. A look
+is one answer of the daemon; the older ones, a bounded number, give the window.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from rich.table import Table
+
+from nvshare.core.units import format_bytes
+
+WINDOW_LOOKS: Final = 6
+TOTALS_MAX: Final = 100
+_STATES: Final = {
+    "memory": "waits for memory",
+    "turn": "waits for a turn",
+    "quota": "had its share",
+    "resume": "waits: the daemon restarted",
+}
+
+
+class TenantRow(NamedTuple):
+    """One line of the table."""
+
+    pod: str
+    gpu: str
+    gpu_index: int
+    asked_percent: int
+    share: bool
+    got_percent: float | None  # None: seen for the first time
+    used_bytes: int
+    limit_bytes: int
+    state: str
+
+    def cells(self) -> tuple[str, ...]:
+        asked = f"{self.asked_percent} %" if self.asked_percent < 100 else "no quota"
+        got = "-" if self.got_percent is None else f"{self.got_percent:.1f} %"
+        limit = f" of {format_bytes(self.limit_bytes)}" if self.limit_bytes else ""
+        return (
+            self.pod,
+            str(self.gpu_index),
+            f"{asked} or more" if self.share else asked,
+            got,
+            f"{format_bytes(self.used_bytes)}{limit}",
+            self.state,
+        )
+
+
+class Look(NamedTuple):
+    """The daemon's books at one moment."""
+
+    now_ns: int
+    tenants: dict[tuple[str, str], dict[str, Any]]  # by GPU and pod
+    gpu_index: dict[str, int]
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Look:
+        """From what ``/v1/gpus`` answers."""
+        gpus = answer["gpus"]
+        tenants = {(gpu["gpu"], tenant["pod"]): tenant for gpu in gpus for tenant in gpu["tenants"]}
+        return cls(answer["now_ns"], tenants, {gpu["gpu"]: gpu["index"] for gpu in gpus})
+
+    def used_since(self, before: Look, key: tuple[str, str]) -> int | None:
+        """Nanoseconds of the GPU; None if it was not there then, or has a new account since."""
+        now, then = self.tenants.get(key), before.tenants.get(key)
+        if now is None or then is None or now["occupied_ns"] < then["occupied_ns"]:
+            return None
+        limited = max(now["core_percent"], then["core_percent"]) < 100
+        counter = "billed_ns" if limited else "occupied_ns"
+        return int(now[counter] - then[counter])
+
+
+class Summary:
+    """The last looks."""
+
+    def __init__(self, looks: int = WINDOW_LOOKS) -> None:
+        self._looks: deque[Look] = deque(maxlen=looks)
+
+    def add(self, look: Look) -> None:
+        self._looks.append(look)
+
+    def rows(self) -> list[TenantRow]:
+        if not self._looks:
+            return []
+        last = self._looks[-1]
+        return sorted((self._row(key, tenant) for key, tenant in last.tenants.items()), key=_order)
+
+    def _row(self, key: tuple[str, str], tenant: dict[str, Any]) -> TenantRow:
+        last = self._looks[-1]
+        recent = self._looks[-2] if len(self._looks) > 1 else last
+        first = next((look for look in self._looks if last.used_since(look, key) is not None), last)
+        span_ns = last.now_ns - first.now_ns
+        return TenantRow(
+            pod=tenant["pod"],
+            gpu=key[0],
+            gpu_index=last.gpu_index[key[0]],
+            asked_percent=tenant["core_percent"],
+            share=tenant["share"],
+            got_percent=(last.used_since(first, key) or 0) * 100 / span_ns if span_ns > 0 else None,
+            used_bytes=tenant["used_bytes"],
+            limit_bytes=tenant["memory_limit_bytes"],
+            state="running" if last.used_since(recent, key) else _state(tenant["explanation"]),
+        )
+
+
+class _Total(NamedTuple):
+    """What one tenant had of the time since it first asked for the GPU, while it was there."""
+
+    row: TenantRow
+    asked: bool = False
+    used_ns: int = 0
+    present_ns: int = 0
+
+
+class Totals:
+    """What each tenant got over many looks; of the latest hundred tenants."""
+
+    def __init__(self) -> None:
+        self._last: Look | None = None
+        self._totals: dict[tuple[str, str], _Total] = {}
+
+    def add(self, look: Look, rows: Iterable[TenantRow]) -> None:
+        before, self._last = self._last, look
+        for row in rows:
+            key = (row.gpu, row.pod)
+            total = self._totals.pop(key, _Total(row))
+            used_ns = look.used_since(before, key) if before is not None else None
+            if total.asked and before is not None and used_ns is not None:
+                total = total._replace(
+                    used_ns=total.used_ns + used_ns,
+                    present_ns=total.present_ns + look.now_ns - before.now_ns,
+                )
+            self._totals[key] = total._replace(row=row, asked=total.asked or row.state != "idle")
+        while len(self._totals) > TOTALS_MAX:
+            del self._totals[next(iter(self._totals))]
+
+    def rows(self) -> list[TenantRow]:
+        here = self._last.tenants if self._last is not None else {}
+        found = [
+            total.row._replace(
+                got_percent=total.used_ns * 100 / total.present_ns if total.present_ns else None,
+                state=total.row.state if key in here else "left",
+            )
+            for key, total in self._totals.items()
+        ]
+        return sorted(found, key=_order)
+
+
+def _order(row: TenantRow) -> tuple[int, str]:
+    return row.gpu_index, row.pod
+
+
+def _state(explanation: dict[str, Any]) -> str:
+    """A word for people; between two turns of some milliseconds a tenant that works counts as running."""
+    return _STATES.get(explanation["reason"], str(explanation["state"]))
+
+
+COLUMNS: Final = ("pod", "gpu", "asked", "got", "memory", "state")
+
+
+def as_table(rows: Iterable[TenantRow], title: str) -> Table:
+    table = Table(*COLUMNS, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*row.cells())
+    return table
+
+
+def as_lines(rows: Iterable[TenantRow]) -> list[str]:
+    """For those who read no tables: a line a tenant."""
+    return [
+        f"gpu {row.gpu_index}  {row.pod}: "
+        + ", ".join(f"{name} {cell}" for name, cell in zip(COLUMNS[2:], row.cells()[2:], strict=True))
+        for row in rows
+    ]
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()

@@ -1,0 +1,127 @@
+"""``nvshare up`` and ``nvshare down``."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from nvshare.core.units import format_bytes
+from nvshare.local.node import END_SEC, Node, NodeError, NodePlan
+from nvshare.local.screen import Screen, told_to_end
+from nvshare.local.state import read_state
+from nvshare.pods.identity import open_process
+
+_ANSWER_BYTES_MAX: Final = 65_536
+
+
+class Answer(msgspec.Struct):
+    """What a detached node tells the command that started it."""
+
+    text: str
+    code: int
+
+
+def describe(node: Node) -> str:
+    """Which GPUs, whether they are real, and where the sockets are."""
+    gpus = node.control.ask("GET", "/v1/gpus")["gpus"]
+    lines = []
+    if node.simulated is not None:
+        why = "" if node.plan.cards is not None else "no real GPU was found here; "
+        lines.append(f"SIMULATED GPUs ({node.simulated.cards}): {why}nothing here uses a real GPU")
+    lines += [f"gpu {gpu['index']}: {gpu['gpu']}, {format_bytes(gpu['total_bytes'])}" for gpu in gpus]
+    lines.append(f"node up: pid {os.getpid()}, daemon pid {node.daemon_pid}, sockets in {node.plan.sock_dir}")
+    return "\n".join(lines)
+
+
+HINT: Final = "use it: nvshare run --gpu-core-limit 30 --gpu-memory-limit 4Gi -- CMD      end it: "
+
+
+def up(plan: NodePlan) -> str:
+    """Until a signal ends it; what to say at the end. Raises NodeError."""
+    with told_to_end() as wake:
+        node = Node(plan)
+        node.start()
+        try:
+            Screen(node, describe(node), HINT + "Ctrl-C or nvshare down").show(wake)
+            clients = node.control.ask("GET", "/v1/status")["clients"]
+        finally:
+            node.stop()
+    rest = f"; {clients} programs that use GPUs run on, without quotas" if clients else ""
+    return f"node ended{rest}"
+
+
+def detach(plan: NodePlan) -> Answer:
+    """The same in the background; returns when it is ready or cannot be."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.close(reading)
+        os._exit(_in_background(plan, writing))
+    os.close(writing)
+    with open(reading, "rb") as stream:
+        raw = stream.read(_ANSWER_BYTES_MAX)
+    if not raw:
+        return Answer("the node in the background died before it was ready", 1)
+    return msgspec.json.decode(raw, type=Answer)
+
+
+def _in_background(plan: NodePlan, writing: int) -> int:
+    os.setsid()
+    for descriptor in (0, 1, 2):
+        os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+
+    def answer(text: str, code: int) -> None:
+        os.write(writing, msgspec.json.encode(Answer(text, code)))
+        os.close(writing)
+
+    try:
+        return _serve(plan, answer)
+    except BaseException as error:
+        answer(f"{type(error).__name__}: {error}", 1)
+        return 1
+
+
+def _serve(plan: NodePlan, answer: Callable[[str, int], None]) -> int:
+    with told_to_end() as wake:
+        node = Node(plan)
+        try:
+            node.start()
+        except NodeError as error:
+            answer(str(error), error.code)
+            return error.code
+        try:
+            answer(f"{describe(node)}\n{HINT}nvshare down", 0)
+            while not select.select([wake], [], [], 0)[0]:
+                node.watch(60, wake)
+        finally:
+            node.stop()
+    return 0
+
+
+def down(private_dir: Path) -> Answer:
+    """End the node that is up, and wait until it is gone."""
+    state = read_state(private_dir)
+    pidfd = None if state is None else open_process(state.process)
+    if state is None or pidfd is None:
+        return Answer(f"no node is up ({private_dir})", 3)
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        if not select.select([pidfd], [], [], 2 * END_SEC)[0]:
+            return Answer(f"the node with pid {state.pid} has not ended after {2 * END_SEC} s", 1)
+    except PermissionError:
+        return Answer(f"the node with pid {state.pid} belongs to another user", 5)
+    finally:
+        os.close(pidfd)
+    return Answer(f"node ended (pid {state.pid})", 0)
+
+
+def say(answer: Answer) -> int:
+    stream = sys.stderr if answer.code else sys.stdout
+    print(f"Error: {answer.text}" if answer.code else answer.text, file=stream, flush=True)
+    return answer.code

@@ -1,0 +1,118 @@
+"""Memory limits: each kind of allocation to the byte, and many at once; the driver's own count is the referee."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nvshare.sim.gpu import ProcessStatus
+from tests.interposer.conftest import Node, line_of, tell
+
+MIB = 1 << 20
+LIMIT = 128 * MIB
+KINDS = re.findall(
+    r'^    \{"([^"]+)", ',
+    (Path(__file__).parents[2] / "native/interposer/tests/limit.c").read_text(),
+    re.MULTILINE,
+)
+
+
+def drivers_bytes(row: ProcessStatus) -> int:
+    """What the driver counts for a process, beside its context."""
+    return row.device_bytes + row.pool_bytes + row.created_bytes + row.array_bytes + row.managed_bytes
+
+
+@pytest.mark.parametrize("managed", ["1", "0"])
+@pytest.mark.parametrize("source", ["environment", "daemon"])
+def test_every_kind_is_refused_at_the_limit_to_the_byte(node: Node, managed: str, source: str) -> None:
+    extra = {"NVSHARE_MANAGED": managed}
+    if source == "environment":
+        extra["NVSHARE_GPU_MEMORY_LIMIT"] = "128Mi"
+    else:
+        node.set_quota("limited", memory_bytes=LIMIT)
+    out, err = node.run(node.program("limit"), str(LIMIT), pod="limited", **extra)
+    assert out.splitlines() == [*KINDS, "PASS"]
+    assert "Memory allocation rejected: 2 bytes asked, 134217727 of 134217728 bytes used" in err
+    assert len(KINDS) == 10
+
+
+def test_without_a_daemon_the_environments_limit_holds(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    out, err = node.run(node.program("limit"), str(LIMIT), NVSHARE_GPU_MEMORY_LIMIT="128Mi")
+    assert out.splitlines() == [*KINDS, "PASS"]
+    assert "Memory allocation rejected" in err
+
+
+@pytest.mark.parametrize("rounds", [150, pytest.param(3000, marks=pytest.mark.verify)])
+def test_threads_and_processes_of_a_pod_never_exceed_it_and_lose_no_byte(node: Node, rounds: int) -> None:
+    node.set_quota("greedy", memory_bytes=512 * MIB)
+    children = [
+        node.start(node.program("grab"), str(seed), "8", str(rounds), str(512 * MIB), pod="greedy")
+        for seed in range(4)
+    ]
+    most_bytes, samples = 0, 0
+    waiting = list(children)
+    while waiting:
+        most_bytes = max(most_bytes, sum(drivers_bytes(row) for row in node.card().processes))
+        samples += 1
+        waiting = [child for child in waiting if not _has_line(child)]
+    figures = [re.fullmatch(r"granted (\d+) refused (\d+)", line_of(child)) for child in children]
+    assert all(figures)
+    assert sum(int(found[2]) for found in figures if found) > 0, "they did come to the limit"
+    assert 256 * MIB < most_bytes <= 512 * MIB, f"in {samples} looks"
+    assert [drivers_bytes(row) for row in node.card().processes] == [0, 0, 0, 0]
+    node.daemon.wait_status(lambda _: all(client["used_bytes"] == 0 for client in node.clients()))
+    for child in children[1:]:
+        tell(child)
+        node.finish(child)
+    tell(children[0], "all")
+    assert line_of(children[0]) == "all", "nothing was lost: the whole limit is there again"
+    node.finish(children[0])
+
+
+def _has_line(child: object) -> bool:
+    import select
+
+    stdout = child.stdout  # type: ignore[attr-defined]
+    return bool(select.select([stdout], [], [], 0.002)[0])
+
+
+def test_the_program_sees_its_part(node: Node) -> None:
+    node.set_quota("small", memory_bytes=LIMIT)
+    out, _ = node.run(node.program("view"), pod="small")
+    total, free, device_total, nvml_total, nvml_used, nvml_free = map(int, out.split())
+    assert (total, free, device_total) == (LIMIT, LIMIT - 32 * MIB, LIMIT)
+    assert (nvml_total, nvml_used, nvml_free) == (LIMIT, 32 * MIB, LIMIT - 32 * MIB)
+
+
+@pytest.mark.parametrize(("value", "succeeds"), [("1", True), ("0", False), ("", False), (None, False)])
+def test_one_process_exceeds_the_card_only_if_allowed(node: Node, value: str | None, succeeds: bool) -> None:
+    extra = {} if value is None else {"NVSHARE_ENABLE_SINGLE_OVERSUB": value}
+    child = node.start(node.program("exceed"), str(20 << 30), pod="big", **extra)
+    out, err = child.communicate(timeout=120)
+    assert out == ("allocated\n" if succeeds else "out of memory\n")
+    assert ("exceeded physical GPU memory capacity" in err) is not succeeds
+
+
+def test_native_memory_stays_native_on_request(node: Node) -> None:
+    for managed, field in (("1", "managed_bytes"), ("0", "device_bytes")):
+        child = node.start(node.program("exceed"), str(64 * MIB), "wait", NVSHARE_MANAGED=managed)
+        assert line_of(child) == "allocated"
+        row = node.process(child.pid)
+        assert row is not None
+        assert getattr(row, field) == 64 * MIB == drivers_bytes(row)
+        tell(child)
+        node.finish(child)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("64Mi", 64 * MIB), ("1.5K", 1500), ("100", 100), ("0.0001K", None), ("4X", None), ("-1", None), ("9e9", None)],
+)
+def test_a_bad_limit_is_named_and_the_program_runs(node: Node, text: str, limit: int | None) -> None:
+    out, err = node.run(node.program("view"), "total", NVSHARE_GPU_MEMORY_LIMIT=text)
+    assert int(out) == (limit if limit is not None else node.card().total_bytes)
+    assert (f"NVSHARE_GPU_MEMORY_LIMIT='{text}' is not accepted" in err) is (limit is None)

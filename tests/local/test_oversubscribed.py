@@ -1,0 +1,78 @@
+"""Two tenants of 12 GiB on 16 GiB: in slices, left to thrash, one after the other. The card is a model."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from tests.local.harness import WORKLOADS, Place, node_up, wait_until
+from tests.local.shares import rates
+
+SIDE = math.isqrt((12 << 30) // 16)
+"""Of the four matrices of floats that W5 holds."""
+PODS = ("pair/a", "pair/b")
+
+
+class Figures(NamedTuple):
+    alone: float  # additions a second, of one that has the card
+    thrashing: float  # of both together
+    in_slices: float
+    switches: int
+
+
+def start(place: Place, pods: tuple[str, ...]) -> list[list[int]]:
+    """W5 in each pod; the pids, once all of them hold their memory and one of them works."""
+    workload = (*WORKLOADS, "w5", "--size", str(SIDE), "--duration", "100000")
+    for pod in pods:
+        place.run("--pod", pod, command=workload)
+    held_bytes = 4 * SIDE * SIDE * 4
+
+    def ready() -> bool:
+        rows = place.clients()
+        return len(rows) == len(pods) and all(row["used_bytes"] == held_bytes for row in rows)
+
+    wait_until(ready, "all hold their memory")
+    pids = [row["pid"] for row in place.clients()]
+    wait_until(lambda: any(row.completed_launches for row in place.cards()[0].processes), "one works")
+    return [pids]
+
+
+def stop(place: Place) -> None:
+    place.close()
+    place.started.clear()
+    wait_until(lambda: place.clients() == [], "all are gone")
+
+
+def measure(slice_sec: int, seconds: float, thrash_sec: float) -> Figures:
+    slices = {"NVSHARE_SWITCH_TIME_MODE": "fixed", "NVSHARE_SWITCH_TIME_FIXED": str(slice_sec)}
+    with node_up("--sim", "t4:1", **slices) as place:
+        [alone], _ = rates(place, start(place, PODS[:1]), 3)
+        stop(place)
+        assert place.nvshare("ctl", "off").returncode == 0
+        [thrashing], _ = rates(place, start(place, PODS), thrash_sec)
+        stop(place)
+        assert place.nvshare("ctl", "on").returncode == 0
+        pids = start(place, PODS)
+        before = place.control.ask("GET", "/v1/gpus")["gpus"][0]["handovers"]
+        [in_slices], _ = rates(place, pids, seconds)
+        after = place.control.ask("GET", "/v1/gpus")["gpus"][0]["handovers"]
+    return Figures(alone, thrashing, in_slices, after - before)
+
+
+def test_slices_beat_thrashing() -> None:
+    """Short slices, of which paging takes a large part: still better than none."""
+    figures = measure(slice_sec=4, seconds=9, thrash_sec=4)
+    assert figures.switches >= 1
+    assert figures.in_slices > 2 * figures.thrashing, figures
+
+
+@pytest.mark.verify
+def test_slices_of_10_s_are_nearly_as_good_as_one_after_the_other() -> None:
+    figures = measure(slice_sec=10, seconds=95, thrash_sec=20)
+    print(figures, file=sys.stderr)
+    assert figures.switches >= 6, figures
+    assert figures.in_slices >= 3 * figures.thrashing, figures
+    assert figures.in_slices * 1.25 >= figures.alone, figures

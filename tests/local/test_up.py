@@ -1,0 +1,157 @@
+"""`nvshare up` and `nvshare down`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+
+from nvshare.local.node import RESTARTS_PER_MINUTE
+from nvshare.local.state import read_state
+from tests.local.harness import NVSHARE, Place, gone, read_line, wait_until
+from tests.node.harness import PATIENCE_SEC
+
+
+def test_a_detached_node_is_ready_when_the_command_returns_and_down_ends_it(bare: Place) -> None:
+    up = bare.nvshare("up", "--sim", "t4:2", "--detach")
+    assert up.returncode == 0, up.stderr
+    assert "SIMULATED GPUs (t4:2)" in up.stdout
+    pid = bare.state().pid
+    assert f"pid {pid}" in up.stdout
+    assert [gpu["index"] for gpu in bare.control.ask("GET", "/v1/gpus")["gpus"]] == [0, 1]
+    daemon_pid = bare.control.ask("GET", "/v1/status")["pid"]
+    down = bare.nvshare("down")
+    assert (down.returncode, down.stdout) == (0, f"node ended (pid {pid})\n")
+    assert gone(pid)
+    assert gone(daemon_pid)
+    assert sorted(path.name for path in bare.private_dir.iterdir()) == ["checkpoint", "token"]
+    assert list(bare.sock_dir.iterdir()) == []
+
+
+def test_down_without_a_node(bare: Place) -> None:
+    down = bare.nvshare("down")
+    assert down.returncode == 3
+    assert "no node is up" in down.stderr
+
+
+def test_a_second_node_is_told_of_the_first(bare: Place) -> None:
+    assert bare.nvshare("up", "--sim", "t4:1", "--detach").returncode == 0
+    try:
+        for extra in ((), ("--detach",)):
+            second = bare.nvshare("up", "--sim", "t4:1", *extra)
+            assert second.returncode == 4
+            assert f"pid {bare.state().pid} is up already" in second.stderr
+            assert "nvshare down" in second.stderr
+    finally:
+        assert bare.nvshare("down").returncode == 0
+
+
+def test_a_daemon_that_has_the_directory_is_named(bare: Place) -> None:
+    daemon = bare.start(*NVSHARE, "scheduler")
+    assert daemon.stderr is not None
+    while "daemon started" not in daemon.stderr.readline():
+        pass
+    up = bare.nvshare("up", "--sim", "t4:1")
+    assert up.returncode == 4
+    assert f"the daemon with pid {daemon.pid}" in up.stderr
+
+
+def test_cards_that_do_not_exist_are_bad_input(bare: Place) -> None:
+    for extra in ((), ("--detach",)):
+        up = bare.nvshare("up", "--sim", "t5:1", *extra)
+        assert up.returncode == 2
+        assert "t5" in up.stderr
+    assert not (bare.private_dir / "node").exists()
+
+
+def test_a_bad_setting_is_named(bare: Place) -> None:
+    up = bare.nvshare("up", NVSHARE_COMPUTE_WINDOW_MS="soon")
+    assert up.returncode == 2
+    assert "NVSHARE_COMPUTE_WINDOW_MS='soon'" in up.stderr
+
+
+def test_without_a_gpu_it_says_that_the_gpus_are_simulated(bare: Place) -> None:
+    up = bare.start(*NVSHARE, "up")
+    assert read_line(up) == "SIMULATED GPUs (t4:2): no real GPU was found here; nothing here uses a real GPU"
+    up.send_signal(signal.SIGINT)
+    assert up.stdout is not None
+    out = up.stdout.read()
+    assert up.wait(PATIENCE_SEC) == 0
+    assert out.endswith("node ended\n")
+    assert not (bare.private_dir / "node").exists()
+
+
+def test_a_node_that_was_killed_takes_its_daemon_along_and_makes_room(bare: Place) -> None:
+    assert bare.nvshare("up", "--sim", "t4:1", "--detach").returncode == 0
+    daemon_pid = bare.control.ask("GET", "/v1/status")["pid"]
+    os.kill(bare.state().pid, signal.SIGKILL)
+    assert gone(daemon_pid)
+    assert bare.nvshare("down").returncode == 3
+    assert bare.nvshare("up", "--sim", "t4:1", "--detach").returncode == 0
+    assert bare.nvshare("down").returncode == 0
+
+
+def test_a_daemon_that_dies_is_started_again_but_not_for_ever(bare: Place) -> None:
+    up = bare.start(*NVSHARE, "up", "--sim", "t4:1")
+    while not read_line(up).startswith("node up"):
+        pass
+    killed: set[int] = set()
+    for _ in range(RESTARTS_PER_MINUTE + 1):
+        pid = bare.control.ask("GET", "/v1/status")["pid"]
+        killed.add(pid)
+        os.kill(pid, signal.SIGKILL)
+        if len(killed) <= RESTARTS_PER_MINUTE:
+            wait_until(lambda: _daemon_pid(bare) not in {0, *killed}, "a new daemon")
+    _, error = up.communicate(timeout=PATIENCE_SEC)
+    assert up.returncode == 1
+    assert f"ended {RESTARTS_PER_MINUTE + 1} times within a minute" in error
+    assert not (bare.private_dir / "node").exists()
+
+
+def _daemon_pid(bare: Place) -> int:
+    try:
+        return int(bare.control.ask("GET", "/v1/status")["pid"])
+    except Exception:
+        return 0
+
+
+def test_a_plain_user_has_a_node_of_his_own(bare: Place) -> None:
+    """In $XDG_RUNTIME_DIR. A user namespace makes us a plain user who can still read this Python."""
+    runtime = bare.directory / "r"
+    runtime.mkdir(mode=0o700)
+    become = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+    keep = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(runtime)}
+
+    def as_user(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*become, *NVSHARE, *arguments],
+            env=keep | extra,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SEC,
+        )
+
+    up = as_user("up", "--sim", "t4:1", "--detach")
+    assert up.returncode == 0, up.stderr
+    state = read_state(runtime / "nvshare-private")
+    assert state is not None
+    inside = ("nsenter", "--user", "--preserve-credentials", "--target", str(state.pid))
+    try:
+        assert f"sockets in {runtime}/nvshare\n" in up.stdout
+        assert stat.S_IMODE((runtime / "nvshare-private").stat().st_mode) == 0o700
+        script = "id -u; grep -c nvshare-run- /proc/self/cgroup; exit 9"
+        job = subprocess.run(
+            [*inside, *NVSHARE, "run", "--gpu-core-limit", "30", "--", "sh", "-c", script],
+            env=keep,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SEC,
+        )
+        assert (job.returncode, job.stdout) == (9, "1000\n0\n"), job.stderr
+    finally:
+        os.kill(state.pid, signal.SIGTERM)
+        assert gone(state.pid)
+    without = as_user("up", "--sim", "t4:1", XDG_RUNTIME_DIR="", NVSHARE_PRIVATE_DIR="/proc/nowhere")
+    assert without.returncode == 2
+    assert "as a plain user set XDG_RUNTIME_DIR" in without.stderr

@@ -1,0 +1,93 @@
+"""What `nvshare run` registers: limits, who belongs to it, and when that is over."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from nvshare.node.controlling import Rejected
+from tests.node.harness import DaemonProcess
+
+WORKER = """
+import sys
+from nvshare.client import Client
+with Client("GPU-00000000-0000-0000-0000-000000000000", sock_dir=sys.argv[1]) as client:
+    assert client.wait_ready(60)
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+# Starts the above when told to and lives on, until it is killed and leaves it behind.
+RUN = """
+import os, subprocess, sys, time
+os.read(0, 1)
+subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]])
+time.sleep(1000)
+"""
+
+
+@contextmanager
+def sleeping_run(daemon: DaemonProcess, **body: Any) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"]) as run:
+        try:
+            daemon.control.ask("POST", "/v1/runs", {"pid": run.pid, "pod": "job", **body})
+            yield run
+        finally:
+            run.kill()
+
+
+def limits(daemon: DaemonProcess) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.control.ask("GET", "/v1/quotas/job")["limits"]
+    return found
+
+
+def test_a_policy_is_registered_too(daemon: DaemonProcess) -> None:
+    with sleeping_run(daemon, core_percent=30, policy="share"):
+        assert (limits(daemon)["core_percent"], limits(daemon)["share"]) == (30, True)
+    daemon.wait_words("Compute limit changed for pod default/job source=none")
+    assert limits(daemon)["share"] is False
+    with (
+        pytest.raises(Rejected, match="'fair' is no policy; accepted: cap, share"),
+        sleeping_run(daemon, policy="fair"),
+    ):
+        pass
+
+
+def test_a_second_run_of_a_pod_changes_only_what_it_names(daemon: DaemonProcess) -> None:
+    with sleeping_run(daemon, core_percent=30, memory_bytes=1 << 30):
+        with sleeping_run(daemon, core_percent=40):
+            pass
+        found = limits(daemon)
+        assert (found["core_percent"], found["memory_bytes"]) == (40, 1 << 30)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["same daemon", "daemon restarted"])
+def test_what_a_run_leaves_behind_keeps_its_limits_until_it_ends(
+    daemon: DaemonProcess, restart: bool
+) -> None:
+    command = [sys.executable, "-c", RUN, WORKER, str(daemon.sock_dir)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        daemon.control.ask("POST", "/v1/runs", {"pid": run.pid, "pod": "job", "core_percent": 25})
+        run.stdin.write("g")
+        run.stdin.flush()
+        assert run.stdout.readline() == "ready\n"
+        [row] = daemon.control.ask("GET", "/v1/clients")["clients"]
+        assert (row["pod"], row["core_percent"]) == ("default/job", 25)
+        run.kill()
+        run.wait()
+        if restart:
+            daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
+            daemon.kill()
+            daemon.start()
+            daemon.wait_status(lambda status: status["clients"] == 1)
+        assert limits(daemon)["core_percent"] == 25
+        run.stdin.close()  # what it left behind ends
+    daemon.wait_words("Compute limit changed for pod default/job source=none")
+    assert limits(daemon)["core_percent"] == 100
