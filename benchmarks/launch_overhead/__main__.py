@@ -30,10 +30,8 @@ def main() -> None:
             for limited in (False, True):
                 found = launch_instructions(node, limited)
                 words = "limited tenants present" if limited else "no limited tenant"
-                print(
-                    f"  {words:26} {found.total:7.1f}  (own code {found.own:.1f}, C library {found.c_library:.1f};"
-                    f" markers in the driver {found.driver:.1f})"
-                )
+                parts = f"own code {found.own:.1f}, C library {found.c_library:.1f}"
+                print(f"  {words:26} {found.total:7.1f}  ({parts}; driver {found.driver:.0f})")
             native, shared = [], []
             for _ in range(PAIRS):
                 native.append(seconds(node, NVSHARE_DISABLE="1"))

@@ -1,7 +1,7 @@
 """Instructions of one library in a callgrind profile.
 
-What a call costs on top of the driver's own work is what the library's functions execute themselves, and what they have
-the C library execute for them. What they have the driver do (markers) is counted apart.
+What a call costs on top of the driver's own work is what the library's functions execute themselves, and
+what they have the C library execute for them. What they have the driver do is counted apart.
 """
 
 from __future__ import annotations

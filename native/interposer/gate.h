@@ -147,7 +147,7 @@ void lanes_forget_passes(void);
 void lanes_forget_context(CUcontext ctx);
 void lanes_forget_stream(CUstream stream);
 void lanes_forget_all(void);
-/* lane.c: with the gate's lock held */
+/* pace.c: with the gate's lock held */
 void lane_launched(struct lane *lane, uint64_t now_ns);
 /* How many launches more fit behind it without another look. */
 uint64_t lane_credit(struct lane *lane);

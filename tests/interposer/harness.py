@@ -30,9 +30,7 @@ class Node:
             "NVSHARE_SIM_DIR": str(directory / "sim"),
             "LD_LIBRARY_PATH": str(library_directory()),
         }
-        self.daemon = DaemonProcess(
-            directory, arguments=["--gpus", "nvml"], environment=self.simulated
-        )
+        self.daemon = DaemonProcess(directory, arguments=["--gpus", "nvml"], environment=self.simulated)
         self.children: list[subprocess.Popen[str]] = []
 
     def environment(self, pod: str, **extra: str) -> dict[str, str]:
@@ -55,7 +53,7 @@ class Node:
     def finish(self, child: subprocess.Popen[str]) -> tuple[str, str]:
         """Wait for a program that must succeed; what it said on both streams."""
         out, err = child.communicate(timeout=PATIENCE_SEC)
-        assert child.returncode == 0, f"{child.args} ended with {child.returncode}: {out}{err}"
+        assert child.returncode == 0, f"{child.args!r} ended with {child.returncode}: {out}{err}"
         return out, err
 
     def run(self, *command: str, pod: str = "", **extra: str) -> tuple[str, str]:

@@ -1,8 +1,10 @@
-"""Memory limits: each kind of allocation to the byte, and many at once; the driver's own count is the referee."""
+"""Memory limits: each kind to the byte, and many at once; the driver's own count is the referee."""
 
 from __future__ import annotations
 
 import re
+import select
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,11 +75,9 @@ def test_threads_and_processes_of_a_pod_never_exceed_it_and_lose_no_byte(node: N
     node.finish(children[0])
 
 
-def _has_line(child: object) -> bool:
-    import select
-
-    stdout = child.stdout  # type: ignore[attr-defined]
-    return bool(select.select([stdout], [], [], 0.002)[0])
+def _has_line(child: subprocess.Popen[str]) -> bool:
+    assert child.stdout is not None
+    return bool(select.select([child.stdout], [], [], 0.002)[0])
 
 
 def test_the_program_sees_its_part(node: Node) -> None:

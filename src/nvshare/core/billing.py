@@ -42,9 +42,11 @@ def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: in
             if tenant.working == 0:
                 account.close(now_ns - idle_ns)
                 account.paused = True
+                tenant.tally.end_work(gpu.crowd, now_ns - idle_ns)
         else:
             tenant.working += 1
             account.open(now_ns)
+            tenant.tally.begin_work(gpu.crowd, now_ns)
     if not tenant.hold_shared:
         settle(gpu, tenant, now_ns)
     return changed
@@ -58,6 +60,7 @@ def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
     elif was_outside:
         gpu.forget_waiting(tenant)
     tenant.account.charge(bill_ns)
+    tenant.tally.occupied_ns += bill_ns
     if was_ready:
         gpu.push_ready(tenant)
     elif was_outside:
@@ -85,6 +88,7 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
             gpu.learn_dead(held_ns - bill_ns)
     if held_ns:
         account.settle_hold(now_ns, held_ns, bill_ns)
+        tenant.tally.settle(gpu.crowd, held_ns, bill_ns, now_ns)
         if bill_ns:
             tenant.window.add(now_ns - held_ns, now_ns, bill_ns)
         if tenant.share and tenant.limited:
@@ -107,6 +111,7 @@ def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int)
             tenant.gap_known_ns = now_ns
     if unused_ns < DEAD_CEILING_NS and unused_ns * 4 < held_ns and not account.paused:
         gpu.learn_dead(unused_ns)
+        gpu.handover.add(unused_ns)
     return busy_ns
 
 

@@ -8,6 +8,7 @@ from nvshare.core.account import CLOSED, WHOLE, Account, UsageWindow
 from nvshare.core.effects import Drop, DropReason, Grant
 from nvshare.core.limits import PodLimits
 from nvshare.core.memory import MemoryAccount
+from nvshare.core.tally import Tally
 
 if TYPE_CHECKING:
     from nvshare.core.gpu import Gpu
@@ -106,6 +107,7 @@ class Tenant:
         "slip_mark_ns",
         "spans_gpus",
         "tail_ns",
+        "tally",
         "turn_ns",
         "turns",
         "unresponsive",
@@ -116,7 +118,9 @@ class Tenant:
         "working",
     )
 
-    def __init__(self, pod: str, limits: PodLimits, virtual_ns: int, window_ns: int) -> None:
+    def __init__(
+        self, pod: str, limits: PodLimits, virtual_ns: int, window_ns: int, tally: Tally | None = None
+    ) -> None:
         self.pod = pod
         self.clients: dict[int, Client] = {}
         self.memory = MemoryAccount(limits.memory_bytes)
@@ -158,6 +162,7 @@ class Tenant:
         self.unresponsive = False
         self.turns = 0
         self.longest_wait_ns = 0
+        self.tally = tally or Tally()
 
     @property
     def wants_turn(self) -> bool:

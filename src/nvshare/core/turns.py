@@ -95,6 +95,7 @@ def release(
         return
     if tenant.working == 0:
         tenant.account.close(now_ns)
+        tenant.tally.end_work(gpu.crowd, now_ns)
     if client.wants and tenant not in gpu.draining and tenant not in gpu.late:
         gates.open_gate(gpu, client, now_ns, out)
 
@@ -102,6 +103,11 @@ def release(
 def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     billing.settle(gpu, tenant, now_ns)
     tenant.account.open_ns = CLOSED
+    tenant.tally.end_work(gpu.crowd, now_ns)
+    tenant.tally.part_ns = 0
+    if tenant.tally.quota_changed_ns >= 0:
+        gpu.quota_effect.add(now_ns - tenant.tally.quota_changed_ns)
+        tenant.tally.quota_changed_ns = -1
     if tenant.limited:
         billing.bank_nothing(gpu, tenant)
     if tenant.dropped_ns >= 0:
@@ -147,6 +153,7 @@ def resume_hold(gpu: Gpu, client: Client, now_ns: int) -> None:
         tenant.busy_mark_ns = client.busy_ns
         tenant.hold_lag_ns = tenant.account.lag_ns(gpu.clock, now_ns)
     tenant.account.open(now_ns)
+    tenant.tally.begin_work(gpu.crowd, now_ns)
     gpu.activate(tenant, now_ns)
     if tenant is gpu.holder or tenant in gpu.group or tenant in gpu.late:
         return
@@ -188,6 +195,14 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
         gpu.rest.open(now_ns)
     elif tenant in gpu.group and tenant.limited:
         drop(gpu, tenant, DropReason.QUOTA, now_ns, out)
+
+
+def note_quota_change(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+    """For the figures: a new quota holds at once, unless it ended a hold that is not let go of yet."""
+    if tenant in gpu.draining or tenant in gpu.late:
+        tenant.tally.quota_changed_ns = now_ns
+    else:
+        gpu.quota_effect.add(0)
 
 
 # ---- ending turns -------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import uvloop
 
@@ -92,10 +92,19 @@ def read_token(directory: Path) -> str:
     return token
 
 
+class Service(Protocol):
+    """What runs beside the daemon, on its loop, and knows it."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Daemon:
     config: Config
     reload: Callable[[], Config]
+    services: tuple[Callable[[Daemon], Service | None], ...] = ()
     bounds: Bounds = field(default_factory=Bounds)
     roster: Roster = field(init=False)
     _writer: checkpoint.Writer = field(init=False)
@@ -134,6 +143,7 @@ class Daemon:
         self._restore()
         self._writer = checkpoint.Writer(self.config.private_dir)
         listeners = self._listen(started_ns)
+        services = [service for make in self.services if (service := make(self)) is not None]
         self._watch_signals(loop)
         for warning in self.config.warnings:
             logs.warning(warning)
@@ -143,10 +153,14 @@ class Daemon:
         sys.setswitchinterval(_SWITCH_INTERVAL_SEC)
         self._save_again()
         self._probe(time.monotonic_ns())
+        for service in services:
+            service.start()
         logs.info(
             "daemon started", pid=os.getpid(), sock_dir=self.config.sock_dir, gpus=len(hub.scheduler.gpus)
         )
         await self._ended.wait()
+        for service in services:
+            service.close()
         self._end(listeners)
 
     def _listen(self, started_ns: int) -> list[Listener]:
@@ -177,6 +191,10 @@ class Daemon:
             "checkpoints_failed": self._writer.failed,
             "checkpoint_current": not self.roster.hub.changed and self._writer.idle(),
         }
+
+    def checkpoints(self) -> tuple[int, int]:
+        """How many were written, and how many could not be."""
+        return self._writer.written, self._writer.failed
 
     # ---- the former life ---------------------------------------------------------------------
 
