@@ -13,10 +13,11 @@ bool capture_is_under_way(CUstream stream)
            (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != 0);
 }
 
+/* Not only while there is a capture: one may begin in another thread between the question and our call. */
 int capture_relax(void)
 {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (atomic_load_explicit(&captures, memory_order_relaxed) == 0 || !real.cuThreadExchangeStreamCaptureMode)
+    if (!real.cuThreadExchangeStreamCaptureMode)
         return -1;
     return real.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS ? mode : -1;
 }
@@ -28,12 +29,16 @@ void capture_restore(int mode)
 }
 
 /* From the first capture on nobody has a pass, since a pass does not ask whether its stream captures. */
+static void begins(void)
+{
+    atomic_fetch_add(&captures, 1);
+    atomic_fetch_add(&pass_epoch, 1);
+}
+
 static CUresult began(CUresult result)
 {
-    if (result == CUDA_SUCCESS) {
-        atomic_fetch_add(&captures, 1);
-        atomic_fetch_add(&pass_epoch, 1);
-    }
+    if (result != CUDA_SUCCESS)
+        atomic_fetch_sub(&captures, 1);
     return result;
 }
 
@@ -51,12 +56,14 @@ void capture_stream_ends(CUstream stream)
 
 CUresult own_cuStreamBeginCapture_v2(CUstream stream, int mode)
 {
+    begins();
     return began(real.cuStreamBeginCapture_v2(stream, mode));
 }
 
 CUresult own_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *needs, const void *edges,
                                          size_t count, int mode)
 {
+    begins();
     return began(real.cuStreamBeginCaptureToGraph(stream, graph, needs, edges, count, mode));
 }
 
