@@ -6,7 +6,13 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from nvshare.local.ports import LOOPBACK, free_port, metrics_settings, tell_of_metrics
+from nvshare.local.ports import (
+    LOOPBACK,
+    free_port,
+    metrics_settings,
+    tell_of_metrics,
+    was_taken_meanwhile,
+)
 
 
 def test_a_port_that_is_taken_is_passed_over() -> None:
@@ -25,6 +31,14 @@ def test_whoever_said_what_he_wants_gets_that() -> None:
     chosen = metrics_settings({})
     assert chosen["NVSHARE_METRICS_ENABLE"] == "1"
     assert chosen["NVSHARE_METRICS_ADDR"].startswith(f"{LOOPBACK}:")
+
+
+def test_a_complaint_about_the_port_names_it() -> None:
+    chosen = {"NVSHARE_METRICS_ADDR": "127.0.0.1:9402"}
+    words = "ERROR NVSHARE_METRICS_ADDR=127.0.0.1:9402: [Errno 98] Address already in use"
+    assert was_taken_meanwhile(chosen, words) == 9402
+    assert was_taken_meanwhile(chosen, "NVSHARE_METRICS_ADDR=127.0.0.1:94020: in use") is None
+    assert was_taken_meanwhile({}, words) is None
 
 
 class _Answer(BaseHTTPRequestHandler):

@@ -7,10 +7,12 @@ import shutil
 import signal
 import stat
 import subprocess
+from contextlib import ExitStack
+from urllib.request import urlopen
 
 from nvshare.local.node import RESTARTS_PER_MINUTE
 from nvshare.local.state import read_state
-from tests.local.harness import NVSHARE, Place, gone, read_line, wait_until
+from tests.local.harness import NVSHARE, Place, gone, place, read_line, wait_until
 from tests.node.harness import PATIENCE_SEC
 
 
@@ -28,6 +30,22 @@ def test_a_detached_node_is_ready_when_the_command_returns_and_down_ends_it(bare
     assert gone(daemon_pid)
     assert sorted(path.name for path in bare.private_dir.iterdir()) == ["checkpoint", "token"]
     assert list(bare.sock_dir.iterdir()) == []
+
+
+def test_nodes_that_start_together_have_a_port_for_metrics_each() -> None:
+    """They all look for the first free one; whoever is too late takes another."""
+    with ExitStack() as stack:
+        places = [stack.enter_context(place()) for _ in range(3)]
+        ups = [found.start(*NVSHARE, "up", "--sim", "t4:1") for found in places]
+        urls = set()
+        for up in ups:
+            while not (line := read_line(up)).startswith("metrics: "):
+                assert line, "no line of metrics"
+            urls.add(line.split()[1])
+        assert len(urls) == 3
+        for url in urls:
+            with urlopen(url, timeout=PATIENCE_SEC) as answer:
+                assert b"\nnvshare_" in answer.read()
 
 
 def test_down_without_a_node(bare: Place) -> None:

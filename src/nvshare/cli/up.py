@@ -10,7 +10,6 @@ import click
 from nvshare.cli.ending import EXIT_BAD_INPUT, fail
 from nvshare.core.settings import SettingError
 from nvshare.local.node import NodeError, NodePlan
-from nvshare.local.ports import metrics_settings
 from nvshare.local.up import detach, say, up
 from nvshare.node.config import ConfigError, load
 
@@ -43,7 +42,7 @@ def command(cards: str | None, detached: bool, sock_dir: str | None, private_dir
         config = load(flags, os.environ, None)
     except (SettingError, ConfigError) as error:
         fail(error, EXIT_BAD_INPUT)
-    plan = NodePlan(config.sock_dir, config.private_dir, cards, metrics_settings(os.environ))
+    plan = NodePlan(config.sock_dir, config.private_dir, cards)
     if detached:
         sys.exit(say(detach(plan)))
     try:

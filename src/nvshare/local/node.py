@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from nvshare.gpu import nvml
+from nvshare.local.ports import metrics_settings, was_taken_meanwhile
 from nvshare.local.state import (
     NodeState,
     Simulated,
@@ -45,6 +46,7 @@ READY_SEC: Final = 60
 END_SEC: Final = 10
 RESTARTS_PER_MINUTE: Final = 3
 _POLL_SEC: Final = 0.02
+_PORT_ATTEMPTS_MAX: Final = 10
 _LOG_LINES: Final = 50
 _LOG_BYTES_MAX: Final = 1 << 20
 _PR_SET_PDEATHSIG: Final = 1
@@ -112,9 +114,13 @@ class _DaemonLog:
                 self.last.append(line.rstrip("\n"))
                 self._file.handle(LogRecord("daemon", INFO, "", 0, line.rstrip("\n"), None, None))
 
-    def close(self) -> None:
+    def finish(self) -> None:
+        """Until all that was said is here."""
         for thread in self._threads:
             thread.join(END_SEC)
+
+    def close(self) -> None:
+        self.finish()
         self._file.close()
 
 
@@ -129,6 +135,7 @@ class Node:
         self.plan = plan
         self.control = Controller(plan.private_dir)
         self.restarts = 0
+        self.metrics: dict[str, str] = {}
         self._restarted_at: deque[float] = deque(maxlen=RESTARTS_PER_MINUTE)
         self._simulated: Simulated | None = None
         self._daemon: subprocess.Popen[str] | None = None
@@ -168,6 +175,7 @@ class Node:
         if plan.cards is not None or not _real_gpus():
             self._simulated = _simulate(plan.sim_directory, plan.cards or DEFAULT_CARDS)
         self._log = _DaemonLog(node_directory(plan.private_dir) / "daemon.log")
+        self.metrics = metrics_settings({**os.environ, **plan.settings})
         self._start_daemon()
         own = process_of(os.getpid())
         assert own is not None
@@ -175,12 +183,25 @@ class Node:
         write_state(plan.private_dir, state)
 
     def _environment(self) -> dict[str, str]:
-        environment = {**os.environ, **self.plan.settings}
+        environment = {**os.environ, **self.plan.settings, **self.metrics}
         if self._simulated is not None:
             environment |= self._simulated.environment(environment)
         return environment
 
     def _start_daemon(self) -> None:
+        """On another port for metrics when somebody was quicker to take the one we chose."""
+        for _ in range(_PORT_ATTEMPTS_MAX):
+            try:
+                self._start_process()
+                return
+            except NodeError as error:
+                port = was_taken_meanwhile(self.metrics, str(error))
+                if port is None:
+                    raise
+                self.metrics = metrics_settings({}, port + 1)
+        raise NodeError("every port for metrics that was free was taken by others at once", 1)
+
+    def _start_process(self) -> None:
         plan = self.plan
         command = [sys.executable, "-m", "nvshare", "scheduler", "--gpus", "nvml"]
         command += ["--sock-dir", str(plan.sock_dir), "--private-dir", str(plan.private_dir)]
@@ -209,7 +230,7 @@ class Node:
             code = daemon.poll()
             if code is not None:
                 assert self._log is not None
-                self._log.close()
+                self._log.finish()
                 raise NodeError(f"the daemon did not start: {self._last_words()}", code if code > 0 else 1)
             if time.monotonic() > deadline:
                 raise NodeError(f"the daemon does not answer after {READY_SEC} s: {self._last_words()}", 1)

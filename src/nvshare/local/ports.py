@@ -26,14 +26,22 @@ def free_port(first: int = FIRST_PORT) -> int | None:
     return None
 
 
-def metrics_settings(said: Mapping[str, str]) -> dict[str, str]:
+def metrics_settings(said: Mapping[str, str], first: int = FIRST_PORT) -> dict[str, str]:
     """Metrics on this machine alone, unless somebody has said what he wants."""
     if said.get("NVSHARE_METRICS_ENABLE") or said.get("NVSHARE_METRICS_ADDR"):
         return {}
-    port = free_port()
+    port = free_port(first)
     if port is None:
         return {}
     return {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_METRICS_ADDR": f"{LOOPBACK}:{port}"}
+
+
+def was_taken_meanwhile(settings: Mapping[str, str], complaint: str) -> int | None:
+    """The port, if the daemon complains that somebody took it between our look and its own."""
+    address = settings.get("NVSHARE_METRICS_ADDR", "")
+    if not address or f"NVSHARE_METRICS_ADDR={address}:" not in complaint:
+        return None
+    return int(address.rpartition(":")[2])
 
 
 def tell_of_metrics(settings: Mapping[str, str]) -> str:

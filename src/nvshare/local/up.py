@@ -38,7 +38,7 @@ def describe(node: Node) -> str:
         why = "" if node.plan.cards is not None else "no real GPU was found here; "
         lines.append(f"SIMULATED GPUs ({node.simulated.cards}): {why}nothing here uses a real GPU")
     lines += [f"gpu {gpu['index']}: {gpu['gpu']}, {format_bytes(gpu['total_bytes'])}" for gpu in gpus]
-    lines += [line] if (line := tell_of_metrics(node.plan.settings)) else []
+    lines += [line] if (line := tell_of_metrics(node.metrics)) else []
     lines.append(f"node up: pid {os.getpid()}, daemon pid {node.daemon_pid}, sockets in {node.plan.sock_dir}")
     return "\n".join(lines)
 
