@@ -119,7 +119,7 @@ struct gate *gate_of_key(const char *key)
     struct gate *found = NULL;
     pthread_mutex_lock(&gates_lock);
     for (int i = 0; !found && i < MAX_GATES; i++)
-        if (gates[i].started && strcmp(gates[i].key, key) == 0)
+        if (gates[i].started && (!key || strcmp(gates[i].key, key) == 0))
             found = &gates[i];
     pthread_mutex_unlock(&gates_lock);
     return found;
@@ -142,12 +142,12 @@ void gates_forget(void)
 
 /* ---- with a gate's lock held */
 
-void gate_wake(struct gate *gate)
+void gate_wake(struct gate *gate, uint64_t by_ns)
 {
     uint64_t one = 1;
-    if (!gate->sleeps_long)
+    if (gate->sleeps_until_ns <= by_ns)
         return;
-    gate->sleeps_long = false;
+    gate->sleeps_until_ns = 0;
     if (write(gate->wake_fd, &one, sizeof(one)) < 0)
         say_debug("cannot wake the thread of %s: %s", gate->key, strerror(errno));
 }
@@ -158,7 +158,7 @@ void gate_flush(struct gate *gate)
     while (gate->socket_fd >= 0 && session->out_bytes) {
         ssize_t sent = send(gate->socket_fd, session->out, session->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent <= 0) {
-            gate_wake(gate); /* the thread waits until there is room, or finds out why there is none */
+            gate_wake(gate, 0); /* the thread waits until there is room, or finds out why there is none */
             return;
         }
         session->out_bytes -= (size_t)sent;
@@ -190,7 +190,7 @@ void gate_wait(struct gate *gate, uint64_t until_ns)
 {
     struct timespec until = to_timespec(until_ns);
     gate_flush(gate);
-    gate_wake(gate);
+    gate_wake(gate, 0);
     pthread_cond_timedwait(&gate->changed, &gate->lock, &until);
 }
 

@@ -74,7 +74,7 @@ struct gate {
     /* the thread */
     bool started;
     int wake_fd, socket_fd;
-    bool sleeps_long;
+    uint64_t sleeps_until_ns; /* 0: awake */
     uint8_t in[FRAME_BYTES];
     size_t in_bytes;
     uint64_t connect_at_ns;
@@ -102,13 +102,14 @@ struct credit {
     uint64_t left;
 };
 
-#define PASSES 8
+#define PASSES 32
 extern _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
 extern atomic_uint_fast64_t pass_epoch;
 
 static inline struct pass *pass_for(CUstream stream)
 {
-    return &passes[(uintptr_t)stream / sizeof(struct pass) % PASSES]; /* shifts nothing: an index, and its offset, are bits of it */
+    /* Streams are pointers; dividing by the size of what is indexed costs nothing. */
+    return &passes[(uintptr_t)stream / sizeof(struct pass) % PASSES];
 }
 
 static inline bool has_pass(CUstream stream)
@@ -128,9 +129,10 @@ void gates_mark(void);
 struct gate *gate_of_device(CUdevice device);
 struct gate *gate_of_context(void);
 struct gate *gate_of_stream(CUstream stream, CUcontext *ctx);
-/* The gate of a GPU this process uses, by its UUID. */
+/* The gate of a GPU this process uses already, by its UUID (any of them for NULL); NULL if it uses none. */
 struct gate *gate_of_key(const char *key);
-void gate_wake(struct gate *gate);
+/* With its lock held: the thread is to look at the gate by then at the latest. */
+void gate_wake(struct gate *gate, uint64_t by_ns);
 /* With its lock held: what the session now says becomes known. */
 void gate_refresh(struct gate *gate);
 /* With its lock held: sends what can be sent. */
