@@ -99,7 +99,9 @@ static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
     bool dropping = gate->session.dropping;
     lanes_mark_tails(gate, now_ns, dropping ? 0 : TAIL_AGE_NS);
     bool idle = lanes_poll(gate, now_ns) && gate->inside == 0;
-    pthread_cond_broadcast(&gate->changed);
+    if (gate->advanced)
+        pthread_cond_broadcast(&gate->changed);
+    gate->advanced = false;
     if (idle && gate->working) {
         gate->working = false;
         atomic_fetch_add(&pass_epoch, 1); /* whoever has credit left comes by, so that the bill goes on in time */

@@ -15,7 +15,7 @@
 _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
 atomic_uint_fast64_t pass_epoch = 1;
 
-static _Thread_local struct credit credits[PASSES] __attribute__((tls_model("initial-exec")));
+_Thread_local struct credit credits[PASSES] __attribute__((tls_model("initial-exec")));
 static struct gate gates[MAX_GATES];
 static atomic_int gates_made; /* those beyond have never been used */
 static pthread_mutex_t gates_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -231,17 +231,6 @@ static void give_credit(CUstream stream, struct lane *lane)
     credits[pass_for(stream) - passes] = (struct credit){stream, atomic_load(&pass_epoch), lane, left};
 }
 
-static inline bool spend_credit(CUstream stream)
-{
-    struct credit *credit = &credits[pass_for(stream) - passes];
-    if (!credit->left || credit->stream != stream ||
-        credit->epoch != atomic_load_explicit(&pass_epoch, memory_order_relaxed))
-        return false;
-    credit->left--;
-    atomic_fetch_add_explicit(&credit->lane->on_credit, 1, memory_order_relaxed);
-    return true;
-}
-
 void gates_mark(void)
 {
     uint64_t now_ns = 0;
@@ -293,9 +282,6 @@ static void pass_through(struct gate *gate, struct lane *lane, bool blocking, st
 
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
 {
-    ticket->gate = NULL;
-    if (!blocking && spend_credit(stream))
-        return;
     *ticket = (struct ticket){.stream = stream};
     if (!library_start()) {
         give_pass(stream);

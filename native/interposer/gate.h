@@ -67,6 +67,7 @@ struct gate {
     /* the bill */
     uint64_t busy_ns, busy_since_ns, done_ns, kernel_ns, told_ns;
     bool working, told_idle;
+    bool advanced; /* some work has ended since waiting threads were last told */
     unsigned int inside; /* calls under way */
     /* with passes: whether anything was launched since the last look */
     bool used_lately;
@@ -104,6 +105,7 @@ struct credit {
 
 #define PASSES 32
 extern _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
+extern _Thread_local struct credit credits[PASSES] __attribute__((tls_model("initial-exec")));
 extern atomic_uint_fast64_t pass_epoch;
 
 static inline struct pass *pass_for(CUstream stream)
@@ -118,7 +120,18 @@ static inline bool has_pass(CUstream stream)
     return pass->stream == stream && pass->epoch == atomic_load_explicit(&pass_epoch, memory_order_relaxed);
 }
 
-/* Before and after a call that has no pass. */
+static inline bool spends_credit(CUstream stream)
+{
+    struct credit *credit = &credits[(uintptr_t)stream / sizeof(struct pass) % PASSES];
+    if (!credit->left || credit->stream != stream ||
+        credit->epoch != atomic_load_explicit(&pass_epoch, memory_order_relaxed))
+        return false;
+    credit->left--;
+    atomic_fetch_add_explicit(&credit->lane->on_credit, 1, memory_order_relaxed);
+    return true;
+}
+
+/* Before and after a call that has neither pass nor credit. */
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket);
 void gate_leave(struct ticket *ticket);
 
