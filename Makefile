@@ -97,6 +97,7 @@ bench: $(READY) $(LOCK_CYCLES) simgpu interposer compiled ## the figures that ar
 	$(BIN)/python -m benchmarks.simgpu_cost
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.lock_cycles
 	$(BIN)/python -m benchmarks.launch_overhead
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.scrape
 
 verify: $(READY) simgpu interposer compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify

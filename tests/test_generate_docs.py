@@ -12,7 +12,8 @@ from tools import generate_docs
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(generate_docs, "ROOT", tmp_path)
-    (tmp_path / "docs").mkdir()
+    for page in generate_docs.PAGES:
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
     return tmp_path
 
 

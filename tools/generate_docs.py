@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from nvshare.metrics.dashboards import dashboard
+from nvshare.metrics.document import metrics_page
 from nvshare.node.config import daemon_settings_page
 from nvshare.wire.document import protocol_page
 
@@ -14,6 +17,10 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/protocol.md": protocol_page,
     "docs/settings.md": daemon_settings_page,
+    "docs/metrics.md": metrics_page,
+    "deploy/grafana/node.json": partial(dashboard, "node"),
+    "deploy/grafana/pod.json": partial(dashboard, "pod"),
+    "deploy/grafana/fleet.json": partial(dashboard, "fleet"),
 }
 
 

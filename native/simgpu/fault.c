@@ -116,9 +116,30 @@ static int apply_named(struct node *node, const char *kind, const char *target, 
         return 0;
     }
     snprintf(error, error_size,
-             "unknown fault '%s': nvml-down, nvml-up, hang, unhang, driver-restart, lost, back, ecc-corrected, "
+             "unknown fault '%s': nvml-down, nvml-up, hang, unhang, unsupported, supported, driver-restart, lost, back, ecc-corrected, "
              "ecc-uncorrected, xid, slow-pcie", kind);
     return -1;
+}
+
+/* Calls of one function, on all cards or on one: for functions of NVML, which name a device. */
+static int apply_to_call(struct node *node, struct call_fault *fault, const char *kind, const char *target,
+                         const char *value, char *error, size_t error_size)
+{
+    int card = value ? find_card(node, value) : NO_CARD;
+    if (!target || strlen(target) >= CALL_NAME || (strncmp(target, "cu", 2) != 0 && strncmp(target, "nvml", 4) != 0)) {
+        snprintf(error, error_size, "%s takes the name of a function, such as cuLaunchKernel, not '%s'", kind,
+                 target ? target : "");
+        return -1;
+    }
+    if (value && (card < 0 || strncmp(target, "nvml", 4) != 0)) {
+        snprintf(error, error_size, "%s of one card takes a function of NVML and an index or UUID, not '%s' of '%s'",
+                 kind, target, value);
+        return -1;
+    }
+    strcpy(fault->call, target);
+    __atomic_store_n(&fault->where, card == NO_CARD ? ON_EVERY_CARD : (uint32_t)(ON_FIRST_CARD + card),
+                     __ATOMIC_SEQ_CST);
+    return 0;
 }
 
 int fault_apply(struct node *node, const char *kind, const char *target, const char *value, char *error, size_t error_size)
@@ -126,16 +147,14 @@ int fault_apply(struct node *node, const char *kind, const char *target, const c
     struct node_faults *faults = &node->area->faults;
     if (strcmp(kind, "nvml-down") == 0 || strcmp(kind, "nvml-up") == 0) {
         __atomic_store_n(&faults->nvml_down, strcmp(kind, "nvml-down") == 0, __ATOMIC_SEQ_CST);
-    } else if (strcmp(kind, "hang") == 0) {
-        if (!target || strlen(target) >= CALL_NAME || (strncmp(target, "cu", 2) != 0 && strncmp(target, "nvml", 4) != 0)) {
-            snprintf(error, error_size, "hang takes the name of a function, such as cuLaunchKernel, not '%s'",
-                     target ? target : "");
+    } else if (strcmp(kind, "hang") == 0 || strcmp(kind, "unsupported") == 0) {
+        struct call_fault *fault = strcmp(kind, "hang") == 0 ? &faults->hang : &faults->unsupported;
+        if (apply_to_call(node, fault, kind, target, value, error, error_size) < 0)
             return -1;
-        }
-        strcpy(faults->hang_call, target);
-        __atomic_store_n(&faults->hang, 1, __ATOMIC_SEQ_CST);
     } else if (strcmp(kind, "unhang") == 0) {
-        __atomic_store_n(&faults->hang, 0, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&faults->hang.where, 0, __ATOMIC_SEQ_CST);
+    } else if (strcmp(kind, "supported") == 0) {
+        __atomic_store_n(&faults->unsupported.where, 0, __ATOMIC_SEQ_CST);
     } else if (strcmp(kind, "driver-restart") == 0) {
         node_reset(node, true);
     } else {

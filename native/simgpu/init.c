@@ -23,8 +23,8 @@ CUresult api_enter(const char *name)
     int state = atomic_load_explicit(&drv.state, memory_order_acquire);
     if (state != READY)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (__builtin_expect(__atomic_load_n(&drv.node->area->faults.hang, __ATOMIC_RELAXED), 0))
-        wait_while_hung(drv.node, name);
+    if (__builtin_expect(__atomic_load_n(&drv.node->area->faults.hang.where, __ATOMIC_RELAXED), 0))
+        wait_while_hung(drv.node, name, NO_CARD);
     return CUDA_SUCCESS;
 }
 

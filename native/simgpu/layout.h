@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define STATE_MAGIC 0x314d49535648534eULL
-#define STATE_LAYOUT 3
+#define STATE_LAYOUT 4
 #define MAX_CARDS 64
 #define MAX_PROCS 128
 #define CHANNELS 32
@@ -195,9 +195,17 @@ struct slot { /* written by its owner when it attaches; host_pid by whoever sees
     char name[32];
 };
 
+/* `where` is 0 (nowhere), ON_EVERY_CARD, or ON_FIRST_CARD plus a card: then calls of that card alone. */
+enum { NO_CARD = -1, ON_EVERY_CARD = 1, ON_FIRST_CARD = 2 };
+
+struct call_fault {
+    uint32_t where;
+    char call[CALL_NAME];
+};
+
 struct node_faults {
-    uint32_t nvml_down, hang, driver_epoch, wake;
-    char hang_call[CALL_NAME];
+    uint32_t nvml_down, driver_epoch, wake;
+    struct call_fault hang, unsupported;
 };
 
 struct node_area {

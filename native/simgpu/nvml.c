@@ -68,8 +68,8 @@ nvmlReturn nvml_enter(const char *name)
     if (!open)
         return NVML_ERROR_UNINITIALIZED;
     const struct node_faults *faults = &nvml.node->area->faults;
-    if (__atomic_load_n(&faults->hang, __ATOMIC_RELAXED))
-        wait_while_hung(nvml.node, name);
+    if (__atomic_load_n(&faults->hang.where, __ATOMIC_RELAXED))
+        wait_while_hung(nvml.node, name, NO_CARD);
     if (__atomic_load_n(&faults->nvml_down, __ATOMIC_ACQUIRE) ||
         __atomic_load_n(&faults->driver_epoch, __ATOMIC_ACQUIRE) != epoch)
         return NVML_ERROR_DRIVER_NOT_LOADED;
@@ -82,6 +82,15 @@ nvmlReturn nvml_device(nvmlDevice device)
         return NVML_ERROR_INVALID_ARGUMENT;
     bool lost = __atomic_load_n(&nvml.node->cards[device->card].lost, __ATOMIC_ACQUIRE);
     return lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+}
+
+nvmlReturn nvml_device_call(nvmlDevice device, const char *name)
+{
+    const struct node_faults *faults = &nvml.node->area->faults;
+    NVML_TRY(nvml_device(device));
+    if (__atomic_load_n(&faults->hang.where, __ATOMIC_RELAXED))
+        wait_while_hung(nvml.node, name, device->card);
+    return call_fault_hits(&faults->unsupported, name, device->card) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
 }
 
 nvmlReturn nvml_look(nvmlDevice device, struct card_head *head)

@@ -40,6 +40,7 @@ extern struct nvml nvml;
 
 nvmlReturn nvml_enter(const char *name);
 nvmlReturn nvml_device(nvmlDevice device);
+nvmlReturn nvml_device_call(nvmlDevice device, const char *name);
 /* Copies the card's present state. */
 nvmlReturn nvml_look(nvmlDevice device, struct card_head *head);
 const struct card_spec *nvml_spec(nvmlDevice device);
@@ -54,6 +55,6 @@ nvmlReturn nvml_text(char *out, unsigned int length, const char *text);
 #define NVML_ENTER() NVML_TRY(nvml_enter(__func__))
 #define NVML_ENTER_DEVICE(device)    \
     NVML_TRY(nvml_enter(__func__));  \
-    NVML_TRY(nvml_device(device))
+    NVML_TRY(nvml_device_call(device, __func__))
 
 #endif

@@ -108,7 +108,7 @@ void status_write(struct node *node, FILE *out)
     fputc(',', out);
     text(out, "spec", area->spec);
     fputc(',', out);
-    text(out, "hang", area->faults.hang ? area->faults.hang_call : "");
+    text(out, "hang", area->faults.hang.where ? area->faults.hang.call : "");
     number(out, "nvml_down", area->faults.nvml_down);
     number(out, "driver_epoch", area->faults.driver_epoch);
     fputs(",\"cards\":[", out);

@@ -51,12 +51,19 @@ static bool is_version_of(const char *name, const char *wanted)
     return strncmp(name, wanted, length) == 0 && (name[length] == 0 || strncmp(name + length, "_v", 2) == 0);
 }
 
-void wait_while_hung(struct node *node, const char *name)
+bool call_fault_hits(const struct call_fault *fault, const char *name, int card)
+{
+    uint32_t where = __atomic_load_n(&fault->where, __ATOMIC_SEQ_CST);
+    bool here = where == ON_EVERY_CARD || (card != NO_CARD && where == (uint32_t)(ON_FIRST_CARD + card));
+    return here && is_version_of(name, fault->call);
+}
+
+void wait_while_hung(struct node *node, const char *name, int card)
 {
     struct node_faults *faults = &node->area->faults;
     for (;;) {
         uint32_t seen = __atomic_load_n(&faults->wake, __ATOMIC_SEQ_CST);
-        if (!__atomic_load_n(&faults->hang, __ATOMIC_SEQ_CST) || !is_version_of(name, faults->hang_call))
+        if (!call_fault_hits(&faults->hang, name, card))
             return;
         futex_sleep(&faults->wake, seen, clock_ns() + 1000000000ULL);
     }
@@ -201,7 +208,7 @@ void node_reset(struct node *node, bool keep_faults)
     }
     if (!keep_faults) {
         node->area->faults.nvml_down = 0;
-        node->area->faults.hang = 0;
+        node->area->faults.hang.where = node->area->faults.unsupported.where = 0;
     }
     __atomic_fetch_add(&node->area->faults.driver_epoch, 1, __ATOMIC_SEQ_CST);
     __atomic_fetch_add(&node->area->faults.wake, 1, __ATOMIC_SEQ_CST);

@@ -55,8 +55,10 @@ bool slot_alive(struct node *node, int slot);
 /* The pid of a slot's process as the host numbers it; 0 when it is dead. */
 int slot_host_pid(struct node *node, int slot);
 
-/* Returns when no fault makes calls of this function hang. */
-void wait_while_hung(struct node *node, const char *name);
+/* Whether a fault concerns calls of this function, on a card or NO_CARD. */
+bool call_fault_hits(const struct call_fault *fault, const char *name, int card);
+/* Returns when no fault makes such calls hang. */
+void wait_while_hung(struct node *node, const char *name, int card);
 
 void card_wake(struct card_area *area);
 /* Sleeps until `wake` differs from `seen` or the clock reaches `until_ns`. */

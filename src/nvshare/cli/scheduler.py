@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nvshare.core.settings import SettingError
 from nvshare.node.config import Config, ConfigError, load, print_config
 
+if TYPE_CHECKING:
+    from nvshare.node.daemon import Service
+
 
 @click.command("scheduler")
 @click.option("--sock-dir", metavar="DIR", help="Directory of scheduler.sock, which tenants reach.")
 @click.option("--private-dir", metavar="DIR", help="Directory of control.sock, checkpoint and token.")
 @click.option("--gpus", metavar="nvml|UUID=16Gi,...", help="Where to learn of GPUs, or which there are.")
+@click.option("--metrics/--no-metrics", default=None, help="Serve metrics, and look at the GPUs for them.")
+@click.option("--metrics-addr", metavar="[HOST:]PORT", help="Where metrics are served.")
+@click.option("--web.config.file", "web_config", metavar="FILE", help="TLS and users of the metrics port.")
 @click.option("--config", "file", type=click.Path(path_type=Path), help="Settings in YAML.")
 @click.option("--print-config", "show", is_flag=True, help="Show each setting and its source, and end.")
 def command(
-    sock_dir: str | None, private_dir: str | None, gpus: str | None, file: Path | None, show: bool
+    sock_dir: str | None,
+    private_dir: str | None,
+    gpus: str | None,
+    metrics: bool | None,
+    metrics_addr: str | None,
+    web_config: str | None,
+    file: Path | None,
+    show: bool,
 ) -> None:
     """Decide who may use the GPUs of this machine, and when.
 
@@ -31,6 +46,9 @@ def command(
         "NVSHARE_SOCK_DIR": sock_dir or "",
         "NVSHARE_PRIVATE_DIR": private_dir or "",
         "NVSHARE_GPUS": gpus or "",
+        "NVSHARE_METRICS_ENABLE": "" if metrics is None else str(int(metrics)),
+        "NVSHARE_METRICS_ADDR": metrics_addr or "",
+        "NVSHARE_METRICS_WEB_CONFIG_FILE": str(Path(web_config).absolute()) if web_config else "",
     }
 
     def read() -> Config:
@@ -46,4 +64,9 @@ def command(
         return
     from nvshare.node.daemon import Daemon  # --print-config needs no event loop
 
-    sys.exit(Daemon(config, read).run())
+    services: tuple[Callable[[Daemon], Service | None], ...] = ()
+    if config.switched_on("NVSHARE_METRICS_ENABLE"):
+        from nvshare.exporters.service import metrics_service
+
+        services = (metrics_service,)
+    sys.exit(Daemon(config, read, services).run())

@@ -114,7 +114,8 @@ def fault(place: _Place, kind: str, target: str | None, value: str | None) -> No
     \b
     nvml-down | nvml-up               NVML cannot be used
     lost CARD | back CARD             the card falls off the bus, and returns
-    hang FUNCTION | unhang            calls of one function do not return
+    hang FUNCTION [CARD] | unhang     calls of one function do not return, of NVML's also on one card alone
+    unsupported FUNCTION [CARD] | supported    calls of one NVML function answer that it is not supported
     ecc-corrected CARD N              N more errors
     ecc-uncorrected CARD N
     xid CARD N                        an XID event

@@ -64,6 +64,11 @@ class VirtualClock:
         ahead = virtual_ns - self.virtual_ns
         return 0 if ahead <= 0 else -(-ahead * self.denominator // self.numerator)
 
+    def real_since(self, virtual_ns: int) -> int:
+        """Real nanoseconds since the clock showed ``virtual_ns``, at its present rate; 0 if it has not."""
+        behind = self.virtual_ns - virtual_ns
+        return 0 if behind <= 0 else behind * self.denominator // self.numerator
+
 
 class Account:
     """A tenant's standing with the virtual clock, and what it was billed."""
@@ -171,22 +176,21 @@ class Account:
 class UsageWindow:
     """Billed time in a rolling window, in a fixed number of buckets."""
 
-    __slots__ = ("_amounts_ns", "_bucket_ns", "_last")
+    __slots__ = ("_amounts_ns", "_bucket_ns", "_last", "_sum_ns")
 
     def __init__(self, window_ns: int) -> None:
         self._bucket_ns = max(1, window_ns // BUCKETS)
         self._amounts_ns = [0] * BUCKETS
         self._last = 0
+        self._sum_ns = 0  # always that of the amounts
 
     def _roll(self, bucket: int) -> None:
         last = self._last
         if bucket > last:
             self._last = bucket
-            if bucket == last + 1:
-                self._amounts_ns[bucket % BUCKETS] = 0
-            else:
-                for stale in range(last + 1, min(bucket, last + BUCKETS) + 1):
-                    self._amounts_ns[stale % BUCKETS] = 0
+            for stale in range(last + 1, min(bucket, last + BUCKETS) + 1):
+                self._sum_ns -= self._amounts_ns[stale % BUCKETS]
+                self._amounts_ns[stale % BUCKETS] = 0
 
     def add(self, start_ns: int, end_ns: int, amount_ns: int) -> None:
         """Spread a bill over the stretch of time it is for."""
@@ -197,13 +201,18 @@ class UsageWindow:
         first = start_ns // size_ns
         if first >= last:
             self._amounts_ns[last % BUCKETS] += amount_ns
+            self._sum_ns += amount_ns
             return
         length_ns = end_ns - start_ns
         for bucket in range(max(first, last - BUCKETS + 1), last + 1):
             lower = max(start_ns, bucket * size_ns)
             upper = min(end_ns, (bucket + 1) * size_ns)
-            self._amounts_ns[bucket % BUCKETS] += amount_ns * (upper - lower) // length_ns
+            part_ns = amount_ns * (upper - lower) // length_ns
+            self._amounts_ns[bucket % BUCKETS] += part_ns
+            self._sum_ns += part_ns
 
     def used_ns(self, now_ns: int) -> int:
-        self._roll(now_ns // self._bucket_ns)
-        return sum(self._amounts_ns)
+        bucket = now_ns // self._bucket_ns
+        if bucket != self._last:
+            self._roll(bucket)
+        return self._sum_ns

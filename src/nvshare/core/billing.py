@@ -3,7 +3,9 @@
 Rules:
 1. A pod is billed from the first launch to the last completion of a hold, over all its processes.
 2. One client that tells its own busy time is billed by that; it leaves out the time messages took.
-   Several, or clients that cannot tell, are billed by what they held less what they said was idle.
+   Several are billed from the first of their stints on, each of which ended when its client let go and
+   began as much earlier as it was busy. Clients that cannot tell are billed by what they held less what
+   they said was idle.
 3. What was held and not used is not owed later: a hold banks no credit.
 4. Idle time that was borrowed is not owed back; a turn taken by right is, with its overrun.
 5. While others fill a holder's gaps its kernels take longer, but its gaps are the host's and do not.
@@ -40,9 +42,11 @@ def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: in
             if tenant.working == 0:
                 account.close(now_ns - idle_ns)
                 account.paused = True
+                tenant.tally.end_work(gpu.crowd, now_ns - idle_ns)
         else:
             tenant.working += 1
             account.open(now_ns)
+            tenant.tally.begin_work(gpu.crowd, now_ns)
     if not tenant.hold_shared:
         settle(gpu, tenant, now_ns)
     return changed
@@ -56,6 +60,7 @@ def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
     elif was_outside:
         gpu.forget_waiting(tenant)
     tenant.account.charge(bill_ns)
+    tenant.tally.occupied_ns += bill_ns
     if was_ready:
         gpu.push_ready(tenant)
     elif was_outside:
@@ -77,8 +82,13 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
             busy_ns = _own_busy(gpu, tenant, busy_ns, held_ns, now_ns)
         if busy_ns < bill_ns:
             bill_ns = busy_ns if busy_ns > 0 else 0
+    elif tenant.hold_from_ns != CLOSED and now_ns - tenant.hold_from_ns < held_ns and not account.paused:
+        bill_ns = now_ns - tenant.hold_from_ns
+        if tenant is gpu.holder and held_ns - bill_ns < DEAD_CEILING_NS:
+            gpu.learn_dead(held_ns - bill_ns)
     if held_ns:
         account.settle_hold(now_ns, held_ns, bill_ns)
+        tenant.tally.settle(gpu.crowd, held_ns, bill_ns, now_ns)
         if bill_ns:
             tenant.window.add(now_ns - held_ns, now_ns, bill_ns)
         if tenant.share and tenant.limited:
@@ -101,6 +111,7 @@ def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int)
             tenant.gap_known_ns = now_ns
     if unused_ns < DEAD_CEILING_NS and unused_ns * 4 < held_ns and not account.paused:
         gpu.learn_dead(unused_ns)
+        gpu.handover.add(unused_ns)
     return busy_ns
 
 

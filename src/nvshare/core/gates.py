@@ -15,11 +15,13 @@ def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
         client.wants = False
         tenant.wanting -= 1
         waited_ns = now_ns - client.wanted_ns
+        tenant.tally.lock_wait.add(waited_ns)
         if waited_ns > tenant.longest_wait_ns:
             tenant.longest_wait_ns = waited_ns
     if not client.holds:
         client.holds = True
         client.granted_ns = now_ns
+        client.hold_mark_ns = client.busy_ns
         tenant.holding += 1
         tenant.working += 1
         if tenant.hold_client is None:
@@ -35,6 +37,7 @@ def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     client.dropping = False
     if account.open_ns == CLOSED:
         account.open_ns = now_ns
+        tenant.tally.begin_work(gpu.crowd, now_ns)
     waits = gpu.someone_waits()
     hints = (waits, gpu.limited_present, gpu.beside and not tenant.limited)
     if hints != client.hints:

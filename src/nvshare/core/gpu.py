@@ -11,6 +11,7 @@ from typing import Final
 from nvshare.core.account import WHOLE, Account, VirtualClock
 from nvshare.core.effects import DropReason, Effect, TellHints
 from nvshare.core.settings import Settings
+from nvshare.core.tally import Crowd, Departed, Spread
 from nvshare.core.tenant import NEVER, TAIL_FIRST_GUESS_NS, Client, Tenant
 
 MS: Final = 1_000_000
@@ -35,10 +36,13 @@ class Gpu:
         "active_weight",
         "beside",
         "clock",
+        "crowd",
         "dead_ns",
         "deadline_ns",
+        "departed",
         "drain_deadline_ns",
         "draining",
+        "drop_to_release",
         "drops",
         "end_open",
         "free_ready",
@@ -46,6 +50,7 @@ class Gpu:
         "group_bytes",
         "group_dropped_ns",
         "group_tail_ns",
+        "handover",
         "handovers",
         "hinted_beside",
         "hinted_waits",
@@ -68,6 +73,7 @@ class Gpu:
         "pace_mark",
         "peak_running_bytes",
         "queued_ns",
+        "quota_effect",
         "ready",
         "ready_count",
         "recalls",
@@ -181,6 +187,11 @@ class Gpu:
         self.wait_for_memory_total = 0
         self.memory_available_total = 0
         self.peak_running_bytes = 0
+        self.crowd = Crowd(now_ns)
+        self.departed = Departed()
+        self.handover = Spread()
+        self.drop_to_release = Spread()
+        self.quota_effect = Spread()
 
     # ---- who is active, and what shares come to --------------------------------------------
 
@@ -188,6 +199,7 @@ class Gpu:
         if tenant.active:
             return
         tenant.active = True
+        tenant.tally.entitled_mark_ns = self.due_ns(tenant, now_ns)
         if tenant.limited:
             self.active_weight += tenant.account.weight
         else:
@@ -198,11 +210,19 @@ class Gpu:
         if not tenant.active:
             return
         tenant.active = False
+        due_ns = self.due_ns(tenant, now_ns) - tenant.tally.entitled_mark_ns
+        tenant.tally.entitled_ns += due_ns * tenant.account.weight // WHOLE
         if tenant.limited:
             self.active_weight -= tenant.account.weight
         else:
             self.active_unlimited -= 1
         self.reweigh(now_ns)
+
+    def due_ns(self, tenant: Tenant, now_ns: int) -> int:
+        """The clock that an entitlement is counted by: the virtual one, as if it had never slipped."""
+        if not tenant.limited:
+            return now_ns
+        return self.clock.advance(now_ns) + self.slipped_ns
 
     def reweigh(self, now_ns: int) -> None:
         """Quotas over 100 are scaled in proportion; unlimited tenants together keep their minimum."""
@@ -314,6 +334,8 @@ class Gpu:
         heapq.heappush(ready, entry)
         if tenant.share:
             heapq.heappush(self.share_ready, entry)
+        else:
+            tenant.tally.ready_since_ns = self.clock.at_ns
         self.waiting_weight += weight
         self.waiting_lag += weight * virtual_ns
         if len(ready) > 16 and len(ready) > 2 * len(self.tenants) + 16:
@@ -328,9 +350,12 @@ class Gpu:
                 heapq.heappop(ready)
             tenant.ready_mark = 0
             self.ready_count -= 1
-            account = tenant.account
+            account, since_ns = tenant.account, tenant.tally.ready_since_ns
             self.waiting_weight -= account.weight
             self.waiting_lag -= account.weight * account.virtual_ns
+            if since_ns >= 0:
+                clock = self.clock
+                tenant.tally.end_ready(clock.at_ns - since_ns, clock.real_since(account.virtual_ns))
         else:
             self.free_ready.pop(tenant, None)
 

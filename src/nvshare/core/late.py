@@ -34,6 +34,7 @@ def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
 
 def drained(gpu: Gpu, tenant: Tenant, tail_ns: int) -> None:
     """Learn how long a drain takes; one that hung is no measure of that."""
+    gpu.drop_to_release.add(tail_ns)
     tenant.dropped_ns = -1
     if tail_ns <= gpu.settings.drain_grace_ns or tail_ns <= grace_ns(gpu, tenant):
         tenant.tail_ns += (tail_ns - tenant.tail_ns) // 4

@@ -66,6 +66,9 @@ class LimitsBook:
                 break
         return PodLimits(memory_bytes, percent, share, memory_source, core_source)
 
+    def memory_source(self) -> str:
+        return self._memory()[1]
+
     def _memory(self) -> tuple[int, str]:
         ctl = self._words.get("ctl")
         if ctl is not None and ctl.memory_bytes is not None:

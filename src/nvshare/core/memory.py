@@ -44,6 +44,7 @@ class Share:
         "connected",
         "generation",
         "leased",
+        "peak_bytes",
         "recalling",
         "reserved",
         "used_bytes",
@@ -54,6 +55,7 @@ class Share:
         self.asks = asks  # speaks a protocol in which it can ask
         self.connected = True
         self.used_bytes = 0  # as last reported
+        self.peak_bytes = 0
         self.base_bytes = 0  # charged beside the reservations: what it used, or its lease
         self.reserved: dict[int, int] = {}  # granted, not yet covered by a report
         self.leased = False
@@ -95,7 +97,7 @@ class MemoryAccount:
     ) -> None:
         """A process from the daemon's former life: what it has counts, whatever the limit says now."""
         share = Share(client, asks=True)
-        share.used_bytes = share.base_bytes = used_bytes
+        share.used_bytes = share.base_bytes = share.peak_bytes = used_bytes
         self.used_bytes += used_bytes
         self.shares[client] = share
         self._tell_asker(share, out)
@@ -141,6 +143,8 @@ class MemoryAccount:
         if used_bytes != share.used_bytes:
             self.used_bytes += used_bytes - share.used_bytes
             share.used_bytes = used_bytes
+            if used_bytes > share.peak_bytes:
+                share.peak_bytes = used_bytes
         if share.reserved:
             for done in [number for number in share.reserved if number <= seq]:
                 del share.reserved[done]
@@ -169,6 +173,7 @@ class MemoryAccount:
         share.leased = share.recalling = False
         self.used_bytes += used_bytes - share.used_bytes
         share.used_bytes = share.base_bytes = used_bytes
+        share.peak_bytes = max(share.peak_bytes, used_bytes)
         self._arrange(now_ns, out)
 
     def expire(self, now_ns: int, out: list[Effect]) -> None:

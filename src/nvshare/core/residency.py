@@ -81,6 +81,8 @@ def leave(gpu: Gpu, tenant: Tenant) -> None:
 
 def _put_outside(gpu: Gpu, tenant: Tenant, out: list[Effect]) -> None:
     gpu.outside[tenant] = None
+    if tenant.tally.outside_since_ns < 0:
+        tenant.tally.outside_since_ns = gpu.clock.at_ns
     gpu.set_dirty = True
     if tenant.limited:
         gpu.note_waiting(tenant)
@@ -94,6 +96,7 @@ def _put_outside(gpu: Gpu, tenant: Tenant, out: list[Effect]) -> None:
 def take_outside(gpu: Gpu, tenant: Tenant) -> None:
     if tenant in gpu.outside:
         del gpu.outside[tenant]
+        tenant.tally.end_outside(gpu.clock.at_ns)
         if tenant.limited:
             gpu.forget_waiting(tenant)
         gpu.set_dirty = True

@@ -19,6 +19,7 @@ from nvshare.core.limits import LimitsBook, PodLimits
 from nvshare.core.report import snapshot_gpu
 from nvshare.core.settings import Settings
 from nvshare.core.snapshot import Checkpoint, Snapshot
+from nvshare.core.tally import HERE
 from nvshare.core.tenant import NEVER, Client, Tenant
 
 STEPS_MAX: Final = 64
@@ -183,6 +184,7 @@ class Scheduler:
             gpu.look_again(tenant, now_ns + wait_ns)
         elif gpu.tenants.get(tenant.pod) is tenant:
             del gpu.tenants[tenant.pod]
+            gpu.departed.put(tenant.pod, tenant.tally)
 
     def _review_recalls(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
         for tenant in list(gpu.recalls):
@@ -282,12 +284,14 @@ class Scheduler:
         if tenant.limited and not tenant.clients:
             gpu.limited_tenants += 1
         tenant.clients[key] = client
+        tenant.tally.left_ns = HERE
         self.clients[key] = client
         return gpu, client
 
     def _new_tenant(self, gpu: Gpu, pod: str, now_ns: int) -> Tenant:
         limits = self.limits_of(pod)
-        tenant = Tenant(pod, limits, gpu.clock.virtual_ns, self.settings.compute_window_ns)
+        tally = gpu.departed.take(pod)
+        tenant = Tenant(pod, limits, gpu.clock.virtual_ns, self.settings.compute_window_ns, tally)
         tenant.slip_mark_ns = gpu.slipped_ns
         tenant.idle_since_ns = now_ns
         lag_ns = self._former.claim(pod, gpu.key, limits.core_percent, now_ns)
@@ -315,6 +319,8 @@ class Scheduler:
         gpu = client.gpu
         gpu.clock.advance(now_ns)
         client.connected = False
+        if not any(other.connected for other in client.tenant.clients.values()):
+            client.tenant.tally.left_ns = now_ns
         self._withdraw(gpu, client, now_ns, out)
         client.tenant.memory.disconnect(client.key)
         self._advance(gpu, now_ns, out)
@@ -428,6 +434,11 @@ class Scheduler:
         book = self._limits.get(pod)
         return book.effective() if book is not None else PodLimits()
 
+    def memory_source(self, pod: str) -> str:
+        """Who set the pod's memory limit."""
+        book = self._limits.get(pod)
+        return book.memory_source() if book is not None else "none"
+
     def _limits_set(self, event: events.LimitsSet, now_ns: int, out: list[Effect]) -> None:
         book = self._limits.setdefault(event.pod, LimitsBook())
         book.put(event.source, event.memory_bytes, event.core_percent, event.share)
@@ -445,7 +456,8 @@ class Scheduler:
         gpu.clock.advance(now_ns)
         tenant.memory.set_limit(limits.memory_bytes, now_ns, out)
         self._note_recall(gpu, tenant)
-        if (limits.core_percent, limits.share) != (tenant.percent, tenant.share):
+        changed = (limits.core_percent, limits.share) != (tenant.percent, tenant.share)
+        if changed:
             told = limits.core_percent != tenant.percent
             turns.change_quota(gpu, tenant, limits.core_percent, limits.share, now_ns, out)
             if told:
@@ -456,6 +468,8 @@ class Scheduler:
                 )
             self._tell_limited_present(gpu, None, out)
         self._advance(gpu, now_ns, out)
+        if changed:
+            turns.note_quota_change(gpu, tenant, now_ns)
 
     def _tell_limited_present(self, gpu: Gpu, newcomer: Client | None, out: list[Effect]) -> None:
         """All clients know whether a tenant with a quota is there; all but a newcomer did before."""

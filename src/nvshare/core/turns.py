@@ -74,8 +74,14 @@ def release(
     tenant = client.tenant
     if busy_ns is None:
         tenant.hold_shared = True  # no word of its busy time: billed by what it held
-    elif busy_ns > client.busy_ns:
-        client.busy_ns = busy_ns
+        tenant.hold_from_ns = 0
+    else:
+        if busy_ns > client.busy_ns:
+            client.busy_ns = busy_ns
+        if tenant.hold_shared:
+            from_ns = now_ns - client.busy_ns + client.hold_mark_ns
+            if tenant.hold_from_ns == CLOSED or from_ns < tenant.hold_from_ns:
+                tenant.hold_from_ns = from_ns
     if kernel_ns:
         tenant.kernel_ns = kernel_ns
     client.holds = client.dropping = False
@@ -89,6 +95,7 @@ def release(
         return
     if tenant.working == 0:
         tenant.account.close(now_ns)
+        tenant.tally.end_work(gpu.crowd, now_ns)
     if client.wants and tenant not in gpu.draining and tenant not in gpu.late:
         gates.open_gate(gpu, client, now_ns, out)
 
@@ -96,12 +103,18 @@ def release(
 def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     billing.settle(gpu, tenant, now_ns)
     tenant.account.open_ns = CLOSED
+    tenant.tally.end_work(gpu.crowd, now_ns)
+    tenant.tally.part_ns = 0
+    if tenant.tally.quota_changed_ns >= 0:
+        gpu.quota_effect.add(now_ns - tenant.tally.quota_changed_ns)
+        tenant.tally.quota_changed_ns = -1
     if tenant.limited:
         billing.bank_nothing(gpu, tenant)
     if tenant.dropped_ns >= 0:
         late.drained(gpu, tenant, now_ns - tenant.dropped_ns)
     tenant.unresponsive = False
     tenant.hold_client = None
+    tenant.hold_from_ns = CLOSED
     tenant.hold_shared = tenant.hold_beside = False
     tenant.served_ns = tenant.waiting_since_ns = now_ns
     if not tenant.in_set:
@@ -131,6 +144,7 @@ def resume_hold(gpu: Gpu, client: Client, now_ns: int) -> None:
     tenant = client.tenant
     client.holds = True
     client.granted_ns = now_ns
+    client.hold_mark_ns = client.busy_ns
     tenant.holding += 1
     tenant.working += 1
     tenant.hold_shared = tenant.hold_client is not None
@@ -139,6 +153,7 @@ def resume_hold(gpu: Gpu, client: Client, now_ns: int) -> None:
         tenant.busy_mark_ns = client.busy_ns
         tenant.hold_lag_ns = tenant.account.lag_ns(gpu.clock, now_ns)
     tenant.account.open(now_ns)
+    tenant.tally.begin_work(gpu.crowd, now_ns)
     gpu.activate(tenant, now_ns)
     if tenant is gpu.holder or tenant in gpu.group or tenant in gpu.late:
         return
@@ -180,6 +195,14 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
         gpu.rest.open(now_ns)
     elif tenant in gpu.group and tenant.limited:
         drop(gpu, tenant, DropReason.QUOTA, now_ns, out)
+
+
+def note_quota_change(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+    """For the figures: a new quota holds at once, unless it ended a hold that is not let go of yet."""
+    if tenant in gpu.draining or tenant in gpu.late:
+        tenant.tally.quota_changed_ns = now_ns
+    else:
+        gpu.quota_effect.add(0)
 
 
 # ---- ending turns -------------------------------------------------------------------------------

@@ -62,6 +62,13 @@ class Inventory:
     def devices(self) -> tuple[Device, ...]:
         return tuple(self._devices.values())
 
+    def learn(self, device: Device) -> bool:
+        """The driver tells of a GPU: from now on it alone is believed. True if that is news."""
+        self._believes = False
+        known = self._devices.get(device.key)
+        self._devices[device.key] = device
+        return known != device
+
     def resolve(self, text: str) -> list[Device]:
         """What a client means by ``text``: one GPU or several, each once, in the order named."""
         if text == "all" and self._devices:

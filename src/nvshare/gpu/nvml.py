@@ -28,14 +28,17 @@ def read_devices() -> tuple[Device, ...]:
 def _devices() -> list[Device]:
     found: list[Device] = []
     for number in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-        for part in _mig_parts(handle) or [handle]:
-            memory = pynvml.nvmlDeviceGetMemoryInfo(part)
-            found.append(Device(pynvml.nvmlDeviceGetUUID(part), int(memory.total), len(found)))
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+            for part in mig_parts(handle) or [handle]:
+                memory = pynvml.nvmlDeviceGetMemoryInfo(part)
+                found.append(Device(pynvml.nvmlDeviceGetUUID(part), int(memory.total), number))
+        except pynvml.NVMLError_GpuIsLost:
+            continue  # the others are there; this one is found when it is back
     return found
 
 
-def _mig_parts(handle: Any) -> list[Any]:
+def mig_parts(handle: Any) -> list[Any]:
     try:
         if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
             return []

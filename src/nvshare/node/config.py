@@ -70,11 +70,21 @@ class Address(NamedTuple):
     """Where to listen."""
 
     def describe(self) -> str:
-        return "host:port or port, with a port from 1 to 65535"
+        return "host:port, port or [v6]:port, with a port from 1 to 65535"
 
     def read(self, text: str) -> str | None:
         match = _ADDRESS.fullmatch(text)
         return text if match and 1 <= int(match["port"]) <= 65_535 else None
+
+
+class FilePath(NamedTuple):
+    """A file, or none."""
+
+    def describe(self) -> str:
+        return "an absolute path"
+
+    def read(self, text: str) -> str | None:
+        return text if text.startswith("/") and "\0" not in text else None
 
 
 class DaemonRow(NamedTuple):
@@ -82,13 +92,12 @@ class DaemonRow(NamedTuple):
 
     variable: str
     default: str
-    accepts: Choice | Whole | AbsolutePath | Gpus | Address
+    accepts: Choice | Whole | AbsolutePath | FilePath | Gpus | Address
     meaning: str
     live: bool = False
 
 
 _SWITCH: Final = Choice(("0", "1", "false", "true"))
-_LATER: Final = "read and checked; used by the metrics endpoint when there is one"
 
 
 def default_directories() -> tuple[str, str]:
@@ -129,15 +138,33 @@ DAEMON_SETTINGS: Final = (
     ),
     DaemonRow("NVSHARE_LOG_FORMAT", "text", Choice(("text", "json")), "form of a log line", live=True),
     DaemonRow("NVSHARE_DEBUG", "0", _SWITCH, "1 is the same as NVSHARE_LOG=debug; 0 is off", live=True),
-    DaemonRow("NVSHARE_METRICS_ENABLE", "0", _SWITCH, _LATER),
-    DaemonRow("NVSHARE_METRICS_ADDR", "0.0.0.0:9402", Address(), _LATER),
-    DaemonRow("NVSHARE_METRICS_NVML_INTERVAL_MS", "1000", Whole(100, 30_000, "ms"), _LATER),
-    DaemonRow("NVSHARE_METRICS_DEBUG_LABELS", "0", _SWITCH, "no effect: labels are always escaped"),
+    DaemonRow(
+        "NVSHARE_METRICS_ENABLE",
+        "0",
+        _SWITCH,
+        "1 serves metrics and looks at the GPUs again and again; 0 does neither",
+    ),
+    DaemonRow("NVSHARE_METRICS_ADDR", "0.0.0.0:9402", Address(), "where metrics are served"),
+    DaemonRow(
+        "NVSHARE_METRICS_WEB_CONFIG_FILE",
+        "",
+        FilePath(),
+        "TLS and users of the metrics port, in the form of Prometheus exporters; --web.config.file",
+    ),
+    DaemonRow(
+        "NVSHARE_METRICS_NVML_INTERVAL_MS", "1000", Whole(100, 30_000, "ms"), "how often GPUs are looked at"
+    ),
+    DaemonRow(
+        "NVSHARE_METRICS_DEBUG_LABELS",
+        "1",
+        _SWITCH,
+        "1 shows each process (client_id, host_pid); 0 shows pods, their processes summed",
+    ),
     DaemonRow(
         "NVSHARE_METRICS_STALE_TTL_SEC",
         "300",
         Whole(1, 86_400, "s"),
-        "no effect: series end with the scrape after their tenant",
+        "how long the totals of a pod are shown after it has gone; its processes' series end at once",
     ),
 )
 
@@ -160,6 +187,12 @@ class Config:
     def text(self, variable: str) -> str:
         return self.values[variable].text
 
+    def switched_on(self, variable: str) -> bool:
+        return self.text(variable) in ("1", "true")
+
+    def whole(self, variable: str) -> int:
+        return int(self.text(variable))
+
     @property
     def sock_dir(self) -> Path:
         return Path(self.text("NVSHARE_SOCK_DIR"))
@@ -170,7 +203,7 @@ class Config:
 
     @property
     def log_level(self) -> str:
-        return "debug" if self.text("NVSHARE_DEBUG") in ("1", "true") else self.text("NVSHARE_LOG")
+        return "debug" if self.switched_on("NVSHARE_DEBUG") else self.text("NVSHARE_LOG")
 
 
 def _rows() -> dict[str, SettingRow | DaemonRow]:

@@ -38,6 +38,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         "_transport",
         "client",
         "dialect",
+        "ended_by",
         "handshake",
         "peer",
         "pidfd",
@@ -58,6 +59,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         self.state = State.NEW
         self.become(0)
         self.dialect: Dialect = V3
+        self.ended_by = "ended"  # a key of DISCONNECTS
         self.handshake: asyncio.TimerHandle | None = None
         self._hub = roster.hub
         self._decoder = Decoder()
@@ -101,6 +103,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         hub.arm(now_ns)
         if fault is not None and self.state is not State.CLOSED:
             self.roster.note_refused(self.peer, fault.reason, str(fault))
+            self.ended_by = "protocol"
             self.abort()
         hub.counters.callbacks.add(hub.clock() - now_ns)
 
@@ -124,6 +127,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             if REFUSALS[state].fatal:
                 if self.state is not State.CLOSED:
                     self.roster.note_refused(self.peer, state, f"{message.type.name} while {self.state}")
+                    self.ended_by = "protocol"
                     self.abort()
             else:
                 self._hub.counters.events[f"ignored_{state}"] += 1
@@ -197,6 +201,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         transport.write(frame)
         if waiting_bytes + len(frame) > self.roster.bounds.output_bytes:
             self._hub.counters.events["output_overflow"] += 1
+            self.ended_by = "overflow"
             self.abort()
 
     def abort(self) -> None:

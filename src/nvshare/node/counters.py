@@ -7,6 +7,13 @@ from typing import Final
 
 from nvshare.wire.messages import MessageType
 
+DISCONNECTS: Final = {
+    "ended": "the client closed its connection, or its process ended",
+    "protocol": "it broke the protocol",
+    "overflow": "it did not read what it was sent",
+    "replaced": "the same process registered or resumed anew",
+}
+"""Why a client's connection ended."""
 _BUCKETS: Final = 64  # powers of two of nanoseconds: as long as a clock of 63 bits can tell
 
 
@@ -52,12 +59,13 @@ def _by_name(counts: list[int]) -> dict[str, int]:
 
 
 class Counters:
-    __slots__ = ("callbacks", "events", "lag", "received", "refused", "sent")
+    __slots__ = ("callbacks", "disconnects", "events", "lag", "received", "refused", "sent")
 
     def __init__(self) -> None:
         self.received = [0] * 256  # by message type
         self.sent = [0] * 256
         self.refused: Counter[str] = Counter()  # by reason
+        self.disconnects = dict.fromkeys(DISCONNECTS, 0)  # of clients, by reason
         self.events: Counter[str] = Counter()  # what happened, by name
         self.callbacks = Durations()  # how long each callback held the loop
         self.lag = Durations()  # how late the loop was to a timer
@@ -69,6 +77,7 @@ class Counters:
             },
             "messages_sent": {kind.name: self.sent[kind] for kind in MessageType if self.sent[kind]},
             "refused": dict(self.refused),
+            "disconnects": dict(self.disconnects),
             "events": dict(self.events),
             "callbacks": self.callbacks.as_dict(),
             "lag": self.lag.as_dict(),

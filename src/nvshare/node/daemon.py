@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import uvloop
 
@@ -92,10 +92,19 @@ def read_token(directory: Path) -> str:
     return token
 
 
+class Service(Protocol):
+    """What runs beside the daemon, on its loop, and knows it."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Daemon:
     config: Config
     reload: Callable[[], Config]
+    services: tuple[Callable[[Daemon], Service | None], ...] = ()
     bounds: Bounds = field(default_factory=Bounds)
     roster: Roster = field(init=False)
     _writer: checkpoint.Writer = field(init=False)
@@ -134,6 +143,7 @@ class Daemon:
         self._restore()
         self._writer = checkpoint.Writer(self.config.private_dir)
         listeners = self._listen(started_ns)
+        services = [service for make in self.services if (service := make(self)) is not None]
         self._watch_signals(loop)
         for warning in self.config.warnings:
             logs.warning(warning)
@@ -143,16 +153,20 @@ class Daemon:
         sys.setswitchinterval(_SWITCH_INTERVAL_SEC)
         self._save_again()
         self._probe(time.monotonic_ns())
+        for service in services:
+            service.start()
         logs.info(
             "daemon started", pid=os.getpid(), sock_dir=self.config.sock_dir, gpus=len(hub.scheduler.gpus)
         )
         await self._ended.wait()
+        for service in services:
+            service.close()
         self._end(listeners)
 
     def _listen(self, started_ns: int) -> list[Listener]:
         roster, bounds = self.roster, self.bounds
         private_dir, sock_dir = self.config.private_dir, self.config.sock_dir
-        desk = Desk(roster, started_ns, read_token(private_dir), self._status)
+        desk = Desk(roster, started_ns, read_token(private_dir), self._status, self._save_now)
         gate = Gate(roster, Control(desk).app(), bounds)
         control = directories.listen(
             private_dir / directories.CONTROL_SOCKET, directories.CONTROL_MODE, bounds.backlog
@@ -177,6 +191,10 @@ class Daemon:
             "checkpoints_failed": self._writer.failed,
             "checkpoint_current": not self.roster.hub.changed and self._writer.idle(),
         }
+
+    def checkpoints(self) -> tuple[int, int]:
+        """How many were written, and how many could not be."""
+        return self._writer.written, self._writer.failed
 
     # ---- the former life ---------------------------------------------------------------------
 
@@ -216,6 +234,10 @@ class Daemon:
             self._save(now_ns)
             hub.counters.callbacks.add(hub.clock() - now_ns)
         hub.loop.call_later(self.bounds.checkpoint_every_ns / 1e9, self._save_again)
+
+    def _save_now(self) -> None:
+        self.roster.hub.changed = False
+        self._save(self.roster.hub.clock())
 
     def _save(self, now_ns: int) -> None:
         roster = self.roster

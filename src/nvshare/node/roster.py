@@ -147,6 +147,7 @@ class Roster:
             connection.pidfd = -1
             return
         member.connection = None
+        self.hub.counters.disconnects[connection.ended_by] += 1
         self._absent.setdefault(_role(member), []).append(member)
         self.hub.told.pop(member.client, None)
         self.hub.feed(events.ClientDisconnected(member.client), self.hub.clock())
@@ -163,20 +164,21 @@ class Roster:
         """The peer of a connection is dead, whoever may still have its socket."""
         member = self.members.get(connection.client)
         if member is not None and member.pidfd == connection.pidfd:
-            self._member_gone(member, "process ended")
+            self._member_gone(member, "process ended", "ended")
             self._withdraw_environment(member.pod)
         else:
             self._close_pidfd(connection.pidfd)
             connection.pidfd = -1
         connection.abort()
 
-    def _member_gone(self, member: Member, why: str) -> None:
+    def _member_gone(self, member: Member, why: str, reason: str = "replaced") -> None:
         now_ns = self.hub.clock()
         del self.members[member.client]
         self._count(member, -1)
         self.hub.told.pop(member.client, None)
         self._close_pidfd(member.pidfd)
         if member.connection is not None:
+            self.hub.counters.disconnects[reason] += 1
             member.connection.pidfd = -1
             member.connection.abort()
         else:

@@ -148,6 +148,14 @@ def run_cgroup_of(process: Process) -> str:
     return found[0] if found and process_of(process.pid) == process else ""
 
 
+def place_of_process(pid: int) -> Place | None:
+    """Where the process that has this pid now is, or None."""
+    try:
+        return place_of(_read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def ancestors(process: Process) -> list[Process]:
     """The process and its parents, nearest first, as far as they can be told for certain."""
     found: list[Process] = []

@@ -1,0 +1,281 @@
+"""What exporters need of a GPU's books, copied in one go.
+
+Rules:
+1. Copying is all that happens at the moment of the snapshot, because nobody is granted a turn meanwhile:
+   a microsecond or two a client. What must be computed is computed from the copy, later.
+2. A copy is of one moment, so its figures agree with each other.
+3. Figures of what has not ended yet are estimates that may turn out smaller when it ends. Whoever shows them
+   as counters keeps them from going back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from nvshare.core.account import CLOSED, WHOLE
+from nvshare.core.gpu import Gpu
+from nvshare.core.tally import HERE, Spread, Tally, occupied_part, whole_ns
+from nvshare.core.turns import running_bytes
+
+
+class SpreadCopy(NamedTuple):
+    counts: tuple[int, ...]
+    sum_ns: int
+
+
+class TallyCopy(NamedTuple):
+    """A pod's counters, without what has not ended yet."""
+
+    occupied_ns: int
+    entitled_ns: int
+    entitled_mark_ns: int
+    throttled_ns: int
+    swap_ns: int
+    wait_counts: list[int]
+    wait_sum_ns: int
+    worked_ns: int
+    left_ns: int
+    part_ns: int
+    each_mark: int
+    working: bool
+    ready_since_ns: int
+    outside_since_ns: int
+
+    @property
+    def here(self) -> bool:
+        return self.left_ns == HERE
+
+
+class TenantCopy(NamedTuple):
+    pod: str
+    percent: int
+    limited: bool
+    share: bool
+    active: bool
+    outside: bool
+    pending_drop: bool
+    unresponsive: bool
+    wanting: int
+    holding: int
+    virtual_ns: int
+    weight: int
+    pending_ns: int
+    open_ns: int
+    duty_percent: int
+    window_used_ns: int
+    used_bytes: int
+    limit_bytes: int
+    clients: list[tuple[int, int, int]]  # those that are connected: id, used and peak bytes
+    tally: TallyCopy
+
+
+class GpuCopy(NamedTuple):
+    """One GPU at one moment."""
+
+    gpu: str
+    number: int
+    taken_ns: int
+    window_ns: int
+    safe_limit_bytes: int
+    stranger_bytes: int
+    running_bytes: int
+    peak_running_bytes: int
+    overloaded: bool
+    turn_ns: int
+    virtual_ns: int
+    slipped_ns: int
+    numerator: int
+    denominator: int
+    each: int
+    handovers: int
+    drops: tuple[tuple[str, int], ...]
+    overlaps: int
+    overlap_ns: int
+    unresponsive_total: int
+    wait_for_memory_total: int
+    memory_available_total: int
+    handover: SpreadCopy
+    drop_to_release: SpreadCopy
+    quota_effect: SpreadCopy
+    raw_tenants: list[tuple[Any, ...]]
+    departed: list[tuple[str, TallyCopy]]
+    tenants: list[TenantCopy] = []  # noqa: RUF012 - filled by ``unpack``, in a copy
+
+    # ---- what is computed from the copy ------------------------------------------------------
+
+    def held_ns(self, tenant: TenantCopy) -> int:
+        """Held since the last settlement."""
+        return tenant.pending_ns + (self.taken_ns - tenant.open_ns if tenant.open_ns != CLOSED else 0)
+
+    def effective_percent(self, tenant: TenantCopy) -> float:
+        return tenant.percent * self.numerator / self.denominator if tenant.limited else 100.0
+
+    def window_used_ns(self, tenant: TenantCopy) -> int:
+        return min(self.window_ns, tenant.window_used_ns + self.held_ns(tenant))
+
+    def window_limit_ns(self, tenant: TenantCopy) -> int:
+        return int(self.window_ns * self.effective_percent(tenant) / 100)
+
+    def debt_ns(self, tenant: TenantCopy) -> int:
+        """How far what was billed is ahead of what was due."""
+        if not tenant.limited or tenant.share:
+            return 0
+        ahead_ns = (tenant.virtual_ns - self.virtual_ns) * tenant.weight // WHOLE
+        return max(0, ahead_ns + self.held_ns(tenant) * tenant.duty_percent // 100)
+
+    def throttled(self, tenant: TenantCopy) -> bool:
+        """Wants the GPU, and its own quota is what holds it back: as ``explain.throttled`` has it."""
+        return (
+            tenant.wanting > 0
+            and tenant.limited
+            and not tenant.share
+            and tenant.holding == 0
+            and not tenant.outside
+            and tenant.virtual_ns > self.virtual_ns
+        )
+
+    def queued_clients(self) -> tuple[int, int, int]:
+        """How many run, wait for their turn, and wait for memory or quota."""
+        running = waiting = outside = 0
+        for tenant in self.tenants:
+            running += tenant.holding
+            if tenant.outside or self.throttled(tenant):
+                outside += tenant.wanting
+            else:
+                waiting += tenant.wanting
+        return running, waiting, outside
+
+    def occupied_ns(self, tenant: TenantCopy) -> int:
+        tally, held_ns = tenant.tally, self.held_ns(tenant)
+        if not held_ns:
+            return tally.occupied_ns
+        part_ns = tally.part_ns + (whole_ns(self.each - tally.each_mark) if tally.working else 0)
+        return tally.occupied_ns + occupied_part(part_ns, held_ns, held_ns * tenant.duty_percent // 100)
+
+    def entitled_ns(self, tenant: TenantCopy) -> int:
+        tally = tenant.tally
+        if not tenant.active:
+            return tally.entitled_ns
+        due_ns = self.virtual_ns + self.slipped_ns if tenant.limited else self.taken_ns
+        return tally.entitled_ns + (due_ns - tally.entitled_mark_ns) * tenant.weight // WHOLE
+
+    def throttled_ns(self, tenant: TenantCopy) -> int:
+        tally = tenant.tally
+        if tally.ready_since_ns < 0:
+            return tally.throttled_ns
+        behind_ns = max(0, self.virtual_ns - tenant.virtual_ns) * self.denominator // self.numerator
+        return tally.throttled_ns + max(0, self.taken_ns - tally.ready_since_ns - behind_ns)
+
+    def swap_ns(self, tally: TallyCopy) -> int:
+        waiting_ns = self.taken_ns - tally.outside_since_ns if tally.outside_since_ns >= 0 else 0
+        return tally.swap_ns + waiting_ns
+
+    def worked_ns(self, tally: TallyCopy) -> int:
+        """When the pod last worked; -1 if it never did."""
+        return self.taken_ns if tally.working else tally.worked_ns
+
+
+def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
+    """The GPU's books; pods that left before then are forgotten."""
+    gpu.departed.expire(forget_before_ns)
+    clock = gpu.clock
+    clock.advance(now_ns)
+    overlap_ns = gpu.overlap_ns
+    if gpu.late:
+        overlap_ns += now_ns - gpu.overlap_since_ns
+    return GpuCopy(
+        gpu.key,
+        gpu.index,
+        now_ns,
+        gpu.settings.compute_window_ns,
+        gpu.safe_limit_bytes,
+        gpu.stranger_bytes,
+        running_bytes(gpu),
+        gpu.peak_running_bytes,
+        gpu.overloaded,
+        gpu.turn_ns,
+        clock.virtual_ns,
+        gpu.slipped_ns,
+        clock.numerator,
+        clock.denominator,
+        gpu.crowd.each_at(now_ns),
+        gpu.handovers,
+        tuple((reason.value, count) for reason, count in gpu.drops.items()),
+        gpu.overlaps,
+        overlap_ns,
+        gpu.unresponsive_total,
+        gpu.wait_for_memory_total,
+        gpu.memory_available_total,
+        _spread(gpu.handover),
+        _spread(gpu.drop_to_release),
+        _spread(gpu.quota_effect),
+        _tenants(gpu, now_ns),
+        [(pod, TallyCopy._make(_tally(tally))) for pod, tally in gpu.departed.items()],
+    )
+
+
+def _spread(spread: Spread) -> SpreadCopy:
+    return SpreadCopy(tuple(spread.counts), spread.sum_ns)
+
+
+def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
+    """The fields of TenantCopy and TallyCopy: plain tuples, since making the others takes twice as long."""
+    rows: list[tuple[Any, ...]] = []
+    outside, draining, late = gpu.outside, gpu.draining, gpu.late
+    for tenant in gpu.tenants.values():
+        account, memory = tenant.account, tenant.memory
+        clients = []
+        for key, share in memory.shares.items():
+            if share.connected:
+                clients.append((key, share.used_bytes, share.peak_bytes))
+        rows.append(
+            (
+                tenant.pod,
+                tenant.percent,
+                tenant.limited,
+                tenant.share,
+                tenant.active,
+                tenant in outside,
+                tenant in draining or tenant in late,
+                tenant.unresponsive,
+                tenant.wanting,
+                tenant.holding,
+                account.virtual_ns,
+                account.weight,
+                account.pending_ns,
+                account.open_ns,
+                account.duty_percent,
+                tenant.window.used_ns(now_ns),
+                tenant.used_bytes,
+                memory.limit_bytes,
+                clients,
+                _tally(tenant.tally),
+            )
+        )
+    return rows
+
+
+def _tally(tally: Tally) -> tuple[Any, ...]:
+    wait = tally.lock_wait
+    return (
+        tally.occupied_ns,
+        tally.entitled_ns,
+        tally.entitled_mark_ns,
+        tally.throttled_ns,
+        tally.swap_ns,
+        wait.counts[:],
+        wait.sum_ns,
+        tally.worked_ns,
+        tally.left_ns,
+        tally.part_ns,
+        tally.each_mark,
+        tally.working,
+        tally.ready_since_ns,
+        tally.outside_since_ns,
+    )
+
+
+def unpack(copy: GpuCopy) -> GpuCopy:
+    """With its tenants by name: later, when nobody waits for it."""
+    tenants = [TenantCopy._make((*row[:-1], TallyCopy._make(row[-1]))) for row in copy.raw_tenants]
+    return copy._replace(tenants=tenants)

@@ -1,0 +1,176 @@
+"""What pods have had of a GPU, ever: whole numbers from which any window can be computed.
+
+Rules:
+1. Nothing here decides anything, and no event costs more because there are more tenants.
+2. A tally belongs to a pod on a GPU. It outlives the tenant: a pod that comes back goes on counting. Of those
+   that are gone a bounded number is kept, the last to leave.
+3. Occupied is what was billed, times the pod's part of the time it was billed for: of a moment in which n
+   pods worked, each had an nth. So the parts of all add up to the time in which anybody worked.
+4. Entitled is the effective quota over the time the pod was active. The virtual clock is its integral; what
+   slipped back is added again, since it was due and could not be given.
+5. Throttled ends when the clock has reached the account, swap when the pod is let in; both are counted when
+   the wait ends. What has not ended yet is added by whoever looks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 10, 50, 100, 500, 1_000, 5_000, 30_000))
+DEPARTED_MAX: Final = 1024
+HERE: Final = -1
+"""When a pod left that is here."""
+_FRACTION_BITS: Final = 20
+
+
+class Spread:
+    """How durations are spread over the buckets; the last one has no bound."""
+
+    __slots__ = ("counts", "sum_ns")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_NS) + 1)
+        self.sum_ns = 0
+
+    def add(self, duration_ns: int) -> None:
+        self.counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
+        self.sum_ns += duration_ns
+
+
+class Crowd:
+    """Time divided among those who work at once (rule 3): ``each`` is what one that always works has had."""
+
+    __slots__ = ("at_ns", "count", "each")
+
+    def __init__(self, now_ns: int) -> None:
+        self.at_ns = now_ns
+        self.count = 0
+        self.each = 0  # in 2**-20 nanoseconds
+
+    def change(self, step: int, at_ns: int) -> None:
+        """One more or one less works, from a moment that may be a little past."""
+        if at_ns > self.at_ns:
+            if self.count:
+                self.each += ((at_ns - self.at_ns) << _FRACTION_BITS) // self.count
+            self.at_ns = at_ns
+        self.count += step
+
+    def each_at(self, now_ns: int) -> int:
+        if self.count == 0 or now_ns <= self.at_ns:
+            return self.each
+        return self.each + ((now_ns - self.at_ns) << _FRACTION_BITS) // self.count
+
+
+class Tally:
+    """One pod's figures on one GPU."""
+
+    __slots__ = (
+        "each_mark",
+        "entitled_mark_ns",
+        "entitled_ns",
+        "left_ns",
+        "lock_wait",
+        "occupied_ns",
+        "outside_since_ns",
+        "part_ns",
+        "quota_changed_ns",
+        "ready_since_ns",
+        "swap_ns",
+        "throttled_ns",
+        "worked_ns",
+        "working",
+    )
+
+    def __init__(self) -> None:
+        self.occupied_ns = 0
+        self.entitled_ns = 0
+        self.throttled_ns = 0
+        self.swap_ns = 0
+        self.lock_wait = Spread()
+        self.worked_ns = -1  # when it last worked
+        self.left_ns = HERE
+        # of what has not ended yet
+        self.working = False
+        self.part_ns = 0  # of what was held since the last settlement, less the open stretch
+        self.each_mark = 0  # of the crowd, when the open stretch began or was last settled
+        self.entitled_mark_ns = 0  # of the clock, since when it has been active
+        self.ready_since_ns = -1
+        self.outside_since_ns = -1
+        self.quota_changed_ns = -1
+
+    # ---- occupied ----------------------------------------------------------------------------
+
+    def begin_work(self, crowd: Crowd, now_ns: int) -> None:
+        if not self.working:
+            self.working = True
+            crowd.change(1, now_ns)
+            self.each_mark = crowd.each
+
+    def end_work(self, crowd: Crowd, at_ns: int) -> None:
+        if self.working:
+            self.working = False
+            crowd.change(-1, at_ns)
+            self.part_ns += whole_ns(crowd.each - self.each_mark)
+            self.worked_ns = at_ns
+
+    def settle(self, crowd: Crowd, held_ns: int, bill_ns: int, now_ns: int) -> None:
+        if self.working:
+            each = crowd.each_at(now_ns)
+            self.part_ns += whole_ns(each - self.each_mark)
+            self.each_mark = each
+        self.occupied_ns += occupied_part(self.part_ns, held_ns, bill_ns)
+        self.part_ns = 0
+
+    # ---- waits -------------------------------------------------------------------------------
+
+    def end_ready(self, waited_ns: int, due_for_ns: int) -> None:
+        """The wait for a turn is over; its clock had reached it for so long."""
+        self.ready_since_ns = -1
+        if waited_ns > due_for_ns:
+            self.throttled_ns += waited_ns - due_for_ns
+
+    def end_outside(self, now_ns: int) -> None:
+        if self.outside_since_ns >= 0:
+            self.swap_ns += now_ns - self.outside_since_ns
+            self.outside_since_ns = -1
+
+
+def whole_ns(fine: int) -> int:
+    """Of a difference of what each had, in nanoseconds."""
+    return fine >> _FRACTION_BITS
+
+
+def occupied_part(part_ns: int, held_ns: int, bill_ns: int) -> int:
+    """Rule 3; a part is never more than the whole, whatever was learned late."""
+    if part_ns >= held_ns:
+        return bill_ns
+    return bill_ns * part_ns // held_ns
+
+
+class Departed:
+    """The tallies of pods that are gone, in the order in which they left."""
+
+    __slots__ = ("_tallies",)
+
+    def __init__(self) -> None:
+        self._tallies: dict[str, Tally] = {}
+
+    def put(self, pod: str, tally: Tally) -> None:
+        self._tallies[pod] = tally
+        if len(self._tallies) > DEPARTED_MAX:
+            del self._tallies[next(iter(self._tallies))]
+
+    def take(self, pod: str) -> Tally:
+        """That of a pod which is back, or a new one."""
+        return self._tallies.pop(pod, None) or Tally()
+
+    def items(self) -> list[tuple[str, Tally]]:
+        return list(self._tallies.items())
+
+    def expire(self, before_ns: int) -> None:
+        """Forget those that left before then."""
+        for pod, tally in list(self._tallies.items()):
+            if tally.left_ns >= before_ns:
+                break
+            del self._tallies[pod]

@@ -1,0 +1,141 @@
+"""Clients: one process of a pod on one GPU, as long as it is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from nvshare.core.observe import GpuCopy, TenantCopy
+from nvshare.exporters.overhead import LEAST_BYTES
+from nvshare.exporters.view import Families, View, pod_labels
+from nvshare.gpu.reading import ProcessReading
+from nvshare.metrics import catalog as c
+from nvshare.metrics.families import Family, Metric, Sample
+from nvshare.pods.identity import Process
+from nvshare.wire.codec import format_client_id
+
+_NS_PER_MS: Final = 1_000_000
+_ROWS_AT_ONCE: Final = 64
+
+
+class _Row(NamedTuple):
+    """One client with everything its families show."""
+
+    labels: tuple[str, ...]
+    gpu_index: str
+    host_pid: str
+    source: str
+    used_bytes: int
+    peak_bytes: int
+    quota_bytes: int
+    exceeded: int
+    config_percent: int
+    effective_percent: float
+    window_usage_ms: int
+    window_limit_ms: int
+    throttled: int
+    pending_drop: int
+    debt_ms: int
+    unresponsive: int
+    nvml_bytes: int | None
+    sm_percent: int | None
+    overhead_bytes: int
+
+
+Figure = Callable[[_Row], int | float]
+
+_OF_ALL: Final[tuple[tuple[Metric, Figure], ...]] = (
+    (c.CLIENT_ALLOCATED, lambda r: r.used_bytes),
+    (c.CLIENT_PEAK, lambda r: r.peak_bytes),
+    (c.CLIENT_QUOTA, lambda r: r.quota_bytes),
+    (c.CLIENT_QUOTA_EXCEEDED, lambda r: r.exceeded),
+    (c.CLIENT_OVERHEAD, lambda r: r.overhead_bytes),
+    (c.CLIENT_NEED, lambda r: r.used_bytes + r.overhead_bytes),
+    (c.CLIENT_CORE_CONFIG, lambda r: r.config_percent),
+    (c.CLIENT_CORE_EFFECTIVE, lambda r: r.effective_percent),
+    (c.CLIENT_WINDOW_USAGE, lambda r: r.window_usage_ms),
+    (c.CLIENT_WINDOW_LIMIT, lambda r: r.window_limit_ms),
+    (c.CLIENT_USAGE_RATIO, lambda r: r.window_usage_ms / r.window_limit_ms if r.window_limit_ms else 0.0),
+    (c.CLIENT_THROTTLED, lambda r: r.throttled),
+    (c.CLIENT_PENDING_DROP, lambda r: r.pending_drop),
+    (c.CLIENT_DEBT, lambda r: r.debt_ms),
+    (c.CLIENT_UNRESPONSIVE, lambda r: r.unresponsive),
+)
+
+
+def families(view: View) -> Families:
+    used = _process_readings(view)
+    rows: list[_Row] = []
+    for gpu in view.gpus:
+        told = used.get(gpu.gpu)
+        for tenant in gpu.tenants:
+            rows += _rows(view, gpu, tenant, told)
+            if len(rows) % _ROWS_AT_ONCE == 0:
+                yield None
+    yield Family(c.CLIENT_INFO, [((*r.labels, r.gpu_index, r.host_pid), 1) for r in rows])
+    for metric, figure in _OF_ALL:
+        yield Family(metric, [(r.labels, figure(r)) for r in rows])
+    yield Family(c.CLIENT_QUOTA_SOURCE, [((*r.labels[:3], r.source), 1) for r in rows])
+    listed = [r for r in rows if r.nvml_bytes is not None]
+    yield Family(c.CLIENT_NVML_USED, [((*r.labels, r.host_pid), r.nvml_bytes or 0) for r in listed])
+    yield Family(c.CLIENT_NEED_UPPER, [(r.labels, r.used_bytes + (r.nvml_bytes or 0)) for r in listed])
+    busy: list[Sample] = [
+        ((*r.labels, r.host_pid), r.sm_percent / 100) for r in listed if r.sm_percent is not None
+    ]
+    yield Family(c.CLIENT_SM_UTILIZATION, busy)
+
+
+def _process_readings(view: View) -> dict[str, dict[Process, ProcessReading]]:
+    """What NVML tells of processes, by GPU; a GPU whose list is not known is missing."""
+    return {
+        reading.uuid: {Process(p.pid, p.start_ticks): p for p in reading.processes}
+        for reading in view.readings
+        if reading.processes is not None
+    }
+
+
+def _rows(
+    view: View, gpu: GpuCopy, tenant: TenantCopy, told: dict[Process, ProcessReading] | None
+) -> list[_Row]:
+    if not tenant.clients:
+        return []
+    namespace, pod = pod_labels(tenant.pod)
+    limit_ns, usage_ns = gpu.window_limit_ns(tenant), gpu.window_used_ns(tenant)
+    of_the_pod = (
+        tenant.limit_bytes,
+        int(0 < tenant.limit_bytes < tenant.used_bytes),
+        tenant.percent,
+        round(gpu.effective_percent(tenant), 3),
+        usage_ns // _NS_PER_MS,
+        limit_ns // _NS_PER_MS,
+        int(gpu.throttled(tenant)),
+        int(tenant.pending_drop),
+        gpu.debt_ns(tenant) // _NS_PER_MS,
+        int(tenant.unresponsive),
+    )
+    rows = []
+    for client, used_bytes, peak_bytes in tenant.clients:
+        process = view.processes.get(client)
+        if process is None:
+            continue  # it left while the scrape was being made
+        nvml_bytes: int | None = None
+        sm_percent: int | None = None
+        if told is not None:
+            seen = told.get(process)
+            nvml_bytes = 0 if seen is None else seen.used_bytes
+            sm_percent = 0 if seen is None else seen.sm_percent
+        rows.append(
+            _Row(
+                (namespace, pod, format_client_id(client), gpu.gpu),
+                str(gpu.number),
+                str(process.pid),
+                view.memory_source(tenant.pod),
+                used_bytes,
+                peak_bytes,
+                *of_the_pod,
+                nvml_bytes,
+                sm_percent,
+                view.overheads.get(client, LEAST_BYTES),
+            )
+        )
+    return rows

@@ -1,0 +1,51 @@
+"""The daemon about itself: messages, refusals, the loop, checkpoints, and where its numbers come from."""
+
+from __future__ import annotations
+
+import platform
+from typing import Final
+
+from nvshare import __version__
+from nvshare.core import scheduler as core_module
+from nvshare.exporters.view import Families, View
+from nvshare.metrics import catalog as c
+from nvshare.metrics.families import Family, Metric
+
+SCHEDULER: Final = "scheduler"
+_PAUSES: Final = {"full": "accept_paused_full", "exhausted": "accept_paused_exhausted"}
+_CORE: Final = "plain" if str(core_module.__file__).endswith(".py") else "compiled"
+
+
+def families(view: View) -> Families:
+    figures = view.figures
+    yield Family(c.BUILD_INFO, [((__version__, platform.python_version(), _CORE), 1)])
+    yield Family(c.MESSAGES, [((kind,), count) for kind, count in figures.messages.items()])
+    yield Family(c.DISCONNECTS, [((reason,), count) for reason, count in figures.disconnects.items()])
+    yield Family(c.REFUSED, [((reason,), count) for reason, count in figures.refused.items()])
+    pauses = [((reason,), figures.events.get(event, 0)) for reason, event in _PAUSES.items()]
+    yield Family(c.ACCEPT_PAUSES, pauses)
+    single: tuple[tuple[Metric, int], ...] = (
+        (c.SCHEDULING_ON, int(figures.scheduling_on)),
+        (c.CLIENTS, figures.clients),
+        (c.EXPECTED, figures.expected),
+        (c.UNREGISTERED, figures.unregistered),
+        (c.CALLBACK_ERRORS, figures.events.get("callback_raised", 0)),
+        (c.CHECKPOINTS_WRITTEN, figures.checkpoints_written),
+        (c.CHECKPOINTS_FAILED, figures.checkpoints_failed),
+        (c.HTTP_CONNECTIONS, figures.http_connections),
+        (c.HTTP_REQUESTS, figures.http_requests),
+    )
+    for metric, value in single:
+        yield Family(metric, [((), value)])
+    yield Family(c.LOOP_LAG, [((), figures.lag)])
+    yield Family(c.LOOP_CALLBACK, [((), figures.callbacks)])
+    yield from _sources(view)
+
+
+def _sources(view: View) -> Families:
+    sources = view.sources
+    yield Family(c.SOURCE_UP, [((SCHEDULER,), 1), *(((name,), int(s.up)) for name, s in sources.items())])
+    yield Family(c.SOURCE_HANGS, [((name,), s.hangs) for name, s in sources.items()])
+    aged = [(name, s.taken_ns) for name, s in sources.items() if s.taken_ns >= 0]
+    ages = [((name,), max(0, view.taken_ns - taken_ns) / 1e9) for name, taken_ns in aged]
+    yield Family(c.SNAPSHOT_AGE, [((SCHEDULER,), 0), *ages])

@@ -1,0 +1,50 @@
+"""GPUs as NVML tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from nvshare.exporters.view import Families, View
+from nvshare.gpu.reading import GpuReading
+from nvshare.metrics import catalog as c
+from nvshare.metrics.families import Family, Metric, Sample
+
+Figure = Callable[[GpuReading], int | float | None]
+
+
+def _scaled(value: int | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+_FIGURES: Final[tuple[tuple[Metric, Figure], ...]] = (
+    (c.GPU_MEMORY_TOTAL, lambda r: r.total_bytes),
+    (c.GPU_MEMORY_USED, lambda r: r.used_bytes),
+    (c.GPU_MEMORY_FREE, lambda r: r.free_bytes),
+    (c.GPU_UTILIZATION, lambda r: _scaled(r.gpu_percent, 0.01)),
+    (c.GPU_MEMORY_UTILIZATION, lambda r: _scaled(r.memory_percent, 0.01)),
+    (c.GPU_PROCESSES, lambda r: None if r.processes is None else len(r.processes)),
+    (c.GPU_TEMPERATURE, lambda r: r.celsius),
+    (c.GPU_POWER, lambda r: None if r.milliwatts is None else r.milliwatts / 1000),
+    (c.GPU_ENERGY, lambda r: None if r.millijoules is None else r.millijoules / 1000),
+    (c.GPU_SM_CLOCK, lambda r: None if r.sm_clock_mhz is None else r.sm_clock_mhz * 1_000_000),
+    (c.GPU_MEMORY_CLOCK, lambda r: None if r.memory_clock_mhz is None else r.memory_clock_mhz * 1_000_000),
+    (c.GPU_ECC_CORRECTED, lambda r: r.ecc_corrected),
+    (c.GPU_ECC_UNCORRECTED, lambda r: r.ecc_uncorrected),
+    (c.GPU_XIDS, lambda r: r.xids),
+    (c.GPU_LAST_XID, lambda r: None if r.xids is None else r.last_xid),
+)
+
+
+def families(view: View) -> Families:
+    yield Family(c.NVML_UP, [((), int(view.nvml_up))])
+    readings = view.readings
+    names = [r for r in readings if r.name is not None]
+    yield Family(c.GPU_INFO, [((r.uuid, str(r.index), r.name or ""), 1) for r in names])
+    for metric, figure in _FIGURES:
+        samples: list[Sample] = []
+        for reading in readings:
+            value = figure(reading)
+            if value is not None:
+                samples.append(((reading.uuid, str(reading.index)), value))
+        yield Family(metric, samples)

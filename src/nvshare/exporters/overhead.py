@@ -1,0 +1,35 @@
+"""What the driver takes for a process beside its allocations.
+
+The baseline follows what NVML counts for the process, smoothed, but only while the process does little and
+has little allocated: then nearly all of it is context and modules. It is kept within bounds that hold for any
+GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEAST_BYTES: Final = 256 << 20
+MOST_BYTES: Final = 4 << 30
+SMALL_BYTES: Final = 256 << 20
+LIGHT_PERCENT: Final = 10
+_WEIGHT_PERCENT: Final = 20
+
+
+class Overheads:
+    """The baseline of each client."""
+
+    def __init__(self) -> None:
+        self.baselines: dict[int, int] = {}
+
+    def note(self, client: int, allocated_bytes: int, nvml_bytes: int, sm_percent: int | None) -> None:
+        if allocated_bytes >= SMALL_BYTES or (sm_percent or 0) >= LIGHT_PERCENT:
+            return
+        before = self.baselines.get(client)
+        smoothed = nvml_bytes if before is None else before + (nvml_bytes - before) * _WEIGHT_PERCENT // 100
+        self.baselines[client] = min(MOST_BYTES, max(LEAST_BYTES, smoothed))
+
+    def keep_only(self, clients: set[int]) -> None:
+        """Forget who is gone."""
+        for client in self.baselines.keys() - clients:
+            del self.baselines[client]

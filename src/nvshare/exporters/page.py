@@ -1,0 +1,80 @@
+"""The page at ``/``: links, and who has what, as of now."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+from nvshare import __version__
+from nvshare.exporters.view import View
+
+_LINKS: Final = ("metrics", "healthz", "readyz")
+_STYLE: Final = (
+    "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em}"
+    "body{color:#222;background:#fff}"
+    "table{border-collapse:collapse;margin:1em 0;width:100%}"
+    "th,td{text-align:left;padding:.3em .8em;border-bottom:1px solid #ddd}"
+    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}"
+    "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}th,td{border-color:#444}a{color:#8cf}}"
+)
+_MIB: Final = 1 << 20
+
+
+def _row(cells: list[str], tag: str = "td", numbers_from: int = 1) -> str:
+    marks = (' class="n"' if place >= numbers_from else "" for place in range(len(cells)))
+    return "".join(f"<{tag}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True))
+
+
+def _table(head: list[str], rows: list[list[str]], numbers_from: int) -> str:
+    body = "".join(f"<tr>{_row(row, 'td', numbers_from)}</tr>" for row in rows)
+    return f"<table><tr>{_row(head, 'th', numbers_from)}</tr>{body}</table>"
+
+
+def _gpu_rows(view: View) -> list[list[str]]:
+    readings = {reading.uuid: reading for reading in view.readings}
+    rows = []
+    for gpu in view.gpus:
+        told = readings.get(gpu.gpu)
+        running, waiting, outside = gpu.queued_clients()
+        used = "–" if told is None or told.used_bytes is None else f"{told.used_bytes // _MIB}"
+        busy = "–" if told is None or told.gpu_percent is None else f"{told.gpu_percent} %"
+        name = "–" if told is None or told.name is None else told.name
+        figures = [used, f"{gpu.safe_limit_bytes // _MIB}", busy, str(running), str(waiting), str(outside)]
+        rows.append([str(gpu.number), gpu.gpu, name, *figures])
+    return rows
+
+
+def _tenant_rows(view: View) -> list[list[str]]:
+    rows = []
+    for gpu in view.gpus:
+        for tenant in gpu.tenants:
+            if tenant.clients:
+                quota = "–" if not tenant.limited else f"{tenant.percent} %"
+                limit = "–" if not tenant.limit_bytes else f"{tenant.limit_bytes // _MIB}"
+                usage = f"{gpu.window_used_ns(tenant) * 100 / gpu.window_ns:.0f} %"
+                state = "running" if tenant.holding else "idle"
+                if tenant.wanting and not tenant.holding:
+                    state = "throttled" if gpu.throttled(tenant) else "waiting"
+                figures = [str(len(tenant.clients)), f"{tenant.used_bytes // _MIB}", limit, usage, quota]
+                rows.append([tenant.pod, str(gpu.number), state, *figures])
+    return rows
+
+
+def front_page(view: View) -> str:
+    links = " · ".join(f'<a href="{name}">/{name}</a>' for name in _LINKS)
+    gpus = _table(
+        ["GPU", "UUID", "name", "used MiB", "safe limit MiB", "busy", "running", "in line", "held back"],
+        _gpu_rows(view),
+        3,
+    )
+    tenants = _table(
+        ["pod", "GPU", "state", "processes", "allocated MiB", "limit MiB", "used of window", "quota"],
+        _tenant_rows(view),
+        3,
+    )
+    nvml = "" if view.nvml_up else "<p>NVML does not answer: figures of the GPUs themselves are missing.</p>"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">'
+        f"<title>nvshare</title><style>{_STYLE}</style></head><body>"
+        f"<h1>nvshare {escape(__version__)}</h1><p>{links}</p>{nvml}{gpus}{tenants}</body></html>\n"
+    )

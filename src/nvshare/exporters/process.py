@@ -1,0 +1,40 @@
+"""The daemon as a process. Counting descriptors takes the longer the more there are: call it in a thread."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+import time
+from typing import Final
+
+from nvshare.metrics import catalog as c
+from nvshare.metrics.families import Family
+from nvshare.pods.identity import process_of
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
+_TICKS_PER_SEC: Final = os.sysconf("SC_CLK_TCK")
+
+
+def started_sec() -> float:
+    """When this process began, by the wall clock."""
+    own = process_of(os.getpid())
+    up_sec = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return round(time.time() - up_sec + (own.start_ticks if own else 0) / _TICKS_PER_SEC, 2)
+
+
+STARTED_SEC: Final = started_sec()
+
+
+def families() -> list[Family]:
+    with open("/proc/self/statm") as file:
+        virtual_pages, resident_pages = (int(word) for word in file.read().split()[:2])
+    return [
+        Family(c.PROCESS_CPU, [((), time.process_time())]),
+        Family(c.PROCESS_RSS, [((), resident_pages * _PAGE_BYTES)]),
+        Family(c.PROCESS_VIRTUAL, [((), virtual_pages * _PAGE_BYTES)]),
+        Family(c.PROCESS_FDS, [((), len(os.listdir("/proc/self/fd")))]),
+        Family(c.PROCESS_MAX_FDS, [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]),
+        Family(c.PROCESS_THREADS, [((), threading.active_count())]),
+        Family(c.PROCESS_START, [((), STARTED_SEC)]),
+    ]

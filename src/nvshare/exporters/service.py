@@ -1,0 +1,221 @@
+"""Metrics of a running daemon: the sampler, the port, and what they learn from and tell the daemon.
+
+The daemon knows nothing of exporters; it is given this as a service, started when all else stands and closed
+before anything goes.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final
+
+from nvshare.core import events
+from nvshare.exporters.collect import Collector
+from nvshare.exporters.overhead import Overheads
+from nvshare.exporters.page import front_page
+from nvshare.exporters.view import Figures, View, copy_books, loop_distribution, wall_ns
+from nvshare.gpu.inventory import Device
+from nvshare.gpu.reading import GpuReading, Seen
+from nvshare.gpu.sampler import Sampler
+from nvshare.metrics.catalog import LOOP_EXPONENTS
+from nvshare.metrics.http import Pages, Server
+from nvshare.metrics.web_config import Guard, WebConfigError
+from nvshare.node import logs
+from nvshare.node.config import Config
+from nvshare.node.daemon import Daemon, StartError
+from nvshare.node.listener import Listener
+from nvshare.pods.identity import Peer, Process, place_of_process, process_of
+from nvshare.wire.messages import MessageType
+
+BACKLOG: Final = 1024
+_NS_PER_MS: Final = 1_000_000
+_NS_PER_SEC: Final = 1_000_000_000
+_REFUSALS_SHOWN: Final = (
+    "handshake_timeout",
+    "not_permitted",
+    "peer_dead",
+    "too_many_clients",
+    "unknown_gpu",
+)
+"""Present with 0 from the start; others appear with their first refusal. All are words of ours."""
+
+
+def metrics_service(daemon: Daemon) -> MetricsService | None:
+    """The service, if the settings ask for it."""
+    return MetricsService(daemon) if daemon.config.switched_on("NVSHARE_METRICS_ENABLE") else None
+
+
+class MetricsService:
+    def __init__(self, daemon: Daemon) -> None:
+        config = daemon.config
+        self._daemon = daemon
+        self._roster = daemon.roster
+        self._hub = daemon.roster.hub
+        self._loop = self._hub.loop
+        self._ttl_ns = config.whole("NVSHARE_METRICS_STALE_TTL_SEC") * _NS_PER_SEC
+        self._learns_gpus = config.text("NVSHARE_GPUS") in ("auto", "nvml")
+        self._overheads = Overheads()
+        self._repeats = logs.Repeats()
+        interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
+        self._sampler = Sampler(interval_ns, self._delivered, self._see, self._nvml_changed)
+        collector = Collector(
+            self.view,
+            config.switched_on("NVSHARE_METRICS_DEBUG_LABELS"),
+            self._complain,
+            self._hub.counters.callbacks.add,
+        )
+
+        async def page() -> str:
+            return front_page(await collector.view())
+
+        pages = Pages(collector.scrape, page, lambda: not self._roster.formers or self._settled())
+        self._server = Server(pages.app(), _guard(config))
+        self._listener = self._listen(config.text("NVSHARE_METRICS_ADDR"))
+        self._started_ns = self._hub.clock()
+
+    def _listen(self, address: str) -> Listener:
+        listening = bind(address)
+        bounds = self._daemon.bounds
+        listener = Listener(
+            self._loop, listening, self._server.welcome, self._server.full, bounds, self._hub.counters
+        )
+        self._server.room_made = listener.start
+        logs.info("metrics served", address=":".join(map(str, listening.getsockname()[:2])))
+        return listener
+
+    def start(self) -> None:
+        self._sampler.start()
+        self._listener.start()
+
+    def close(self) -> None:
+        self._sampler.stop()
+        self._listener.close()
+        self._server.close()
+
+    def _settled(self) -> bool:
+        """Clients of the former life have had their time to come back."""
+        return not any(gpu.resuming for gpu in self._hub.scheduler.gpus.values())
+
+    # ---- what the sampler's threads call -----------------------------------------------------
+
+    def _delivered(self, reading: GpuReading) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._take, reading)
+
+    def _see(self, pid: int) -> Seen | None:
+        process = process_of(pid)
+        place = place_of_process(pid)
+        if process is None or place is None:
+            return None
+        tenant, _ = self._roster.tenancy.tenant_of(Peer(process, -1, place), "", "", trusted=False)
+        return Seen(process.start_ticks, "" if tenant.startswith("process:") else tenant)
+
+    def _nvml_changed(self, up: bool, why: str) -> None:
+        if up:
+            logs.info("NVML answers")
+        else:
+            logs.warning("no NVML: figures of GPUs are left out", why=why)
+
+    # ---- on the loop -------------------------------------------------------------------------
+
+    def _take(self, reading: GpuReading) -> None:
+        """What a look at a GPU means for the scheduler."""
+        hub, now_ns = self._hub, self._hub.clock()
+        if reading.total_bytes is not None and self._learns_gpus:
+            device = Device(reading.uuid, reading.total_bytes, reading.index)
+            if self._roster.inventory.learn(device) or device.key not in hub.scheduler.gpus:
+                logs.info("GPU found", gpu=device.key, index=device.number)
+                hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
+        gpu = hub.scheduler.gpus.get(reading.uuid)
+        if gpu is not None and reading.used_bytes is not None:
+            strangers_bytes = max(0, reading.used_bytes - gpu.counted_bytes)
+            if (
+                strangers_bytes != gpu.stranger_bytes
+            ):  # an event for nothing would be a checkpoint for nothing
+                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes), now_ns)
+        self._note_overheads(reading)
+        hub.counters.callbacks.add(hub.clock() - now_ns)
+
+    def _note_overheads(self, reading: GpuReading) -> None:
+        told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
+        members, clients = self._roster.members, self._hub.scheduler.clients
+        for member in members.values():
+            seen = told.get(member.process) if member.gpu == reading.uuid else None
+            client = clients.get(member.client)
+            if seen is not None and seen.used_bytes is not None and client is not None:
+                allocated_bytes = client.tenant.memory.shares[member.client].used_bytes
+                self._overheads.note(member.client, allocated_bytes, seen.used_bytes, seen.sm_percent)
+        if len(self._overheads.baselines) > len(members):
+            self._overheads.keep_only(set(members))
+
+    def _complain(self, exporter: str, error: Exception) -> None:
+        self._repeats.warning("exporter failed", exporter=exporter, why=repr(error))
+
+    def view(self) -> View:
+        """Everything of this moment, in one callback."""
+        now_ns = self._hub.clock()
+        roster = self._roster
+        gpus = copy_books(roster, self._ttl_ns, now_ns)
+        members = [m for m in roster.members.values() if m.connection is not None]
+        view = View(
+            taken_ns=now_ns,
+            wall_ns=wall_ns(),
+            ttl_ns=self._ttl_ns,
+            gpus=gpus,
+            processes={m.client: m.process for m in members},
+            memory_source=self._hub.scheduler.memory_source,
+            nvml_up=self._sampler.up(),
+            readings=self._sampler.readings(now_ns),
+            sources=self._sampler.sources(now_ns),
+            overheads=self._overheads.baselines,
+            figures=self._figures(len(members)),
+        )
+        self._hub.counters.callbacks.add(self._hub.clock() - now_ns)
+        return view
+
+    def _figures(self, clients: int) -> Figures:
+        counters, roster = self._hub.counters, self._roster
+        received, sent = counters.received, counters.sent
+        written, failed = self._daemon.checkpoints()
+        return Figures(
+            messages={kind.name: received[kind] + sent[kind] for kind in MessageType},
+            refused={**dict.fromkeys(_REFUSALS_SHOWN, 0), **counters.refused},
+            disconnects=dict(counters.disconnects),
+            events=dict(counters.events),
+            lag=loop_distribution(counters.lag, LOOP_EXPONENTS),
+            callbacks=loop_distribution(counters.callbacks, LOOP_EXPONENTS),
+            clients=clients,
+            expected=len(roster.formers),
+            unregistered=len(roster.unregistered),
+            scheduling_on=self._hub.scheduler.on,
+            checkpoints_written=written,
+            checkpoints_failed=failed,
+            http_connections=self._server.open_connections(),
+            http_requests=self._server.requests(),
+        )
+
+
+def bind(address: str) -> socket.socket:
+    """Listen at host:port, port or [v6]:port, as the settings have checked it. Raises StartError."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]") or "0.0.0.0"
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = found[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(where)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        raise StartError(f"NVSHARE_METRICS_ADDR={address}: {error}") from error
+    listening.setblocking(False)
+    return listening
+
+
+def _guard(config: Config) -> Guard:
+    path = config.text("NVSHARE_METRICS_WEB_CONFIG_FILE")
+    try:
+        return Guard(Path(path) if path else None, logs.warning)
+    except WebConfigError as error:
+        raise StartError(str(error)) from error

@@ -1,0 +1,55 @@
+"""What one look at a GPU has told: plain immutable values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Seen(NamedTuple):
+    """A process as /proc tells of it: with its start time it is one process for ever."""
+
+    start_ticks: int
+    owner: str  # the tenant its cgroup tells, or ""
+
+
+class ProcessReading(NamedTuple):
+    pid: int
+    start_ticks: int
+    owner: str
+    used_bytes: int | None  # None where the driver does not tell
+    sm_percent: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """None is what the card or driver does not tell; the rest is of one look."""
+
+    uuid: str
+    index: int
+    taken_ns: int
+    name: str | None = None
+    total_bytes: int | None = None
+    used_bytes: int | None = None
+    free_bytes: int | None = None
+    gpu_percent: int | None = None
+    memory_percent: int | None = None
+    celsius: int | None = None
+    milliwatts: int | None = None
+    millijoules: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    xids: int | None = None
+    last_xid: int = 0
+    processes: tuple[ProcessReading, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """Whether a source answers, how often it did not return, and of when its figures are."""
+
+    up: bool
+    hangs: int
+    taken_ns: int  # -1: there are none

@@ -1,0 +1,224 @@
+"""Looks at every GPU again and again, each in a thread of its own.
+
+Rules:
+1. One thread finds GPUs: it opens NVML, counts, and starts a thread for each index. The thread of an index
+   does all calls of that GPU: one that hangs delays that GPU alone, and no other is made there meanwhile.
+2. A call that has not returned after HANG_NS is a hang: counted once, and the GPU's figures are withdrawn.
+3. NVML may be absent, go and come back: a look that fails makes the finder open it anew at its next turn.
+4. Threads only hand readings over; what becomes of them is decided on the loop.
+5. GPUs once seen stay known, up to a bound, so that a missing one is missed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import pynvml
+
+from nvshare.gpu.card import SESSION_OVER, Card, SeePid
+from nvshare.gpu.nvml import mig_parts
+from nvshare.gpu.reading import GpuReading, SourceState
+
+HANG_NS: Final = 3_000_000_000
+GPUS_MAX: Final = 64
+NVML: Final = "nvml"
+Deliver = Callable[[GpuReading], None]
+Tell = Callable[[bool, str], None]
+
+
+class Caller:
+    """Makes the calls of one thread, and lets others see since when one is under way."""
+
+    def __init__(self) -> None:
+        self.began_ns = -1
+        self.hangs = 0
+        self._counted_ns = -1
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.began_ns = time.monotonic_ns()
+        try:
+            return function(*arguments)
+        finally:
+            self.hangs_now(time.monotonic_ns())
+            self.began_ns = -1
+
+    def hangs_now(self, now_ns: int) -> bool:
+        """A call that hangs is counted once (rule 2), by whoever notices first."""
+        began_ns = self.began_ns
+        if began_ns < 0 or now_ns - began_ns < HANG_NS:
+            return False
+        if self._counted_ns != began_ns:
+            self._counted_ns = began_ns
+            self.hangs += 1
+        return True
+
+
+class _Worker:
+    """The thread of one index: of one GPU, or of the MIG instances it is split into."""
+
+    def __init__(self, sampler: Sampler, index: int) -> None:
+        self.call = Caller()
+        self.uuids: tuple[str, ...] = ()  # of the last look
+        self._sampler = sampler
+        self._index = index
+        self._thread = threading.Thread(target=self._run, name=f"gpu-{index}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        pause = Pause(self._sampler.interval_ns)
+        while not self._sampler.stopped.wait(pause.next_sec()):
+            session = self._sampler.session
+            if session < 0:
+                continue
+            try:
+                self._look(session)
+            except SESSION_OVER:
+                self._sampler.session_over(session)
+            except pynvml.NVMLError:
+                self._lost()
+
+    def _look(self, session: int) -> None:
+        sampler, call = self._sampler, self.call
+        handle = call(pynvml.nvmlDeviceGetHandleByIndex, self._index)
+        seen = []
+        for part in call(mig_parts, handle) or [handle]:
+            uuid = call(pynvml.nvmlDeviceGetUUID, part)
+            card = sampler.card(uuid, self)
+            if card is not None:
+                seen.append(uuid)
+                began_ns = time.monotonic_ns()
+                sampler.deliver(card.look(part, self._index, session, call, sampler.see, began_ns))
+        self.uuids = tuple(seen)
+
+    def _lost(self) -> None:
+        for uuid in self.uuids:
+            self._sampler.lost(uuid, self.call)
+
+
+class Pause:
+    """The time to the next turn of a timer that keeps its pace whatever a turn takes."""
+
+    def __init__(self, interval_ns: int) -> None:
+        self._interval_ns = interval_ns
+        self._due_ns = time.monotonic_ns()
+
+    def next_sec(self) -> float:
+        now_ns = time.monotonic_ns()
+        wait_ns = max(0, self._due_ns - now_ns)
+        self._due_ns = max(self._due_ns, now_ns) + self._interval_ns
+        return wait_ns / 1e9
+
+
+class Sampler:
+    def __init__(self, interval_ns: int, deliver: Deliver, see: SeePid, tell: Tell) -> None:
+        """All three are called in the threads; ``tell`` when NVML begins or ceases to answer, and why."""
+        self.interval_ns = interval_ns
+        self.see = see
+        self.stopped = threading.Event()
+        self.session = -1  # of NVML; -1: there is none
+        self._deliver = deliver
+        self._tell = tell
+        self._told: bool | None = None
+        self._sessions = 0
+        self._lock = threading.Lock()
+        self._workers: dict[int, _Worker] = {}
+        self._cards: dict[str, Card] = {}
+        self._callers: dict[str, Caller] = {}
+        self._readings: dict[str, GpuReading] = {}
+        self._finder = Caller()
+
+    def start(self) -> None:
+        threading.Thread(target=self._find, name="nvml", daemon=True).start()
+
+    def stop(self) -> None:
+        """No thread is waited for: one may hang."""
+        self.stopped.set()
+
+    # ---- the finder's thread -----------------------------------------------------------------
+
+    def _find(self) -> None:
+        pause = Pause(self.interval_ns)
+        while not self.stopped.wait(pause.next_sec()):
+            try:
+                if self.session < 0:
+                    self._finder(pynvml.nvmlInit)
+                    self._sessions += 1
+                    self.session = self._sessions
+                    self._note(True, "")
+                for index in range(min(GPUS_MAX, self._finder(pynvml.nvmlDeviceGetCount))):
+                    if index not in self._workers:
+                        self._workers[index] = _Worker(self, index)
+            except pynvml.NVMLError as error:
+                self.session_over(self.session)
+                self._note(False, str(error))
+
+    def _note(self, up: bool, why: str) -> None:
+        if up is not self._told:
+            self._told = up
+            self._tell(up, why)
+
+    def session_over(self, session: int) -> None:
+        """NVML has gone: no figure of it is true any more. The finder opens it anew."""
+        with self._lock:
+            if session != self.session:
+                return  # told before, or never open
+            self.session = -1
+            self._readings.clear()
+        if session >= 0:
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+
+    # ---- the workers' threads ----------------------------------------------------------------
+
+    def card(self, uuid: str, worker: _Worker) -> Card | None:
+        with self._lock:
+            if uuid not in self._cards:
+                if len(self._cards) >= GPUS_MAX:
+                    return None
+                self._cards[uuid] = Card(uuid)
+            self._callers[uuid] = worker.call
+            return self._cards[uuid]
+
+    def deliver(self, reading: GpuReading) -> None:
+        with self._lock:
+            if self.session < 0:
+                return
+            self._readings[reading.uuid] = reading
+        self._deliver(reading)
+
+    def lost(self, uuid: str, call: Caller) -> None:
+        with self._lock:
+            self._readings.pop(uuid, None)
+        self._cards[uuid].drain_lost(call)
+
+    # ---- the loop ----------------------------------------------------------------------------
+
+    def up(self) -> bool:
+        return self.session >= 0 and not self._finder.hangs_now(time.monotonic_ns())
+
+    def readings(self, now_ns: int) -> list[GpuReading]:
+        """The last one of each GPU that answers, by index."""
+        with self._lock:
+            found = [
+                reading
+                for uuid, reading in self._readings.items()
+                if not self._callers[uuid].hangs_now(now_ns) and self._fresh(reading, now_ns)
+            ]
+        return sorted(found, key=lambda reading: (reading.index, reading.uuid))
+
+    def _fresh(self, reading: GpuReading, now_ns: int) -> bool:
+        """What nobody looks at any more is not shown, rather than shown as it was."""
+        return now_ns - reading.taken_ns < HANG_NS + 2 * self.interval_ns
+
+    def sources(self, now_ns: int) -> dict[str, SourceState]:
+        taken = {reading.uuid: reading.taken_ns for reading in self.readings(now_ns)}
+        with self._lock:
+            callers = dict(self._callers)
+        found = {NVML: SourceState(self.up(), self._finder.hangs, max(taken.values(), default=-1))}
+        for uuid, caller in callers.items():
+            found[uuid] = SourceState(uuid in taken, caller.hangs, taken.get(uuid, -1))
+        return found

@@ -1,0 +1,79 @@
+"""docs/metrics.md, made from the catalog. Pure: a tool writes it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, OURS
+from nvshare.metrics.families import Metric
+
+_SUBJECTS: Final = (
+    ("GPUs", ("nvshare_nvml_", "nvshare_gpu_")),
+    ("Clients", ("nvshare_client_",)),
+    ("Pods", ("nvshare_pod_", "nvshare_unmanaged_")),
+    ("Scheduler", ("nvshare_scheduler_",)),
+    ("The daemon and its sources", ("nvshare_",)),
+)
+_HEAD: Final = """\
+# Metrics
+
+Generated from the table in `src/nvshare/metrics/catalog.py`; `make docs` writes it. Do not edit.
+
+`nvshare scheduler` serves them on port 9402 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`): text
+0.0.4, and OpenMetrics 1.0 to who asks for it. `/metrics?name[]=NAME` shows only that family. How to scrape,
+alert and draw them: [operations.md](operations.md). Every variable: [settings.md](settings.md).
+
+## How to read them
+
+- A series exists from the moment its subject does, with 0, and ends with the first scrape after the subject
+  is gone. Only totals of a pod (`nvshare_pod_*`) stay for `NVSHARE_METRICS_STALE_TTL_SEC` after its last
+  process has left, and go on where they were if it comes back.
+- All figures of one scrape are of one moment; figures of NVML are of its last look, whose age is
+  `nvshare_snapshot_age_seconds`. A source that does not answer takes only its own series along, and
+  `nvshare_source_up` says so.
+- Counters never go back while the daemon lives.
+- `namespace` and `pod` name who shares the GPU. What is in no pod has no namespace and its kind in the name:
+  `container:ID`, `process:PID:START`; a pod that only its cgroup tells is `pod:UID`.
+- `gpu_index` is NVML's. Without NVML it is the order in which GPUs were named.
+- `client_id` and `host_pid` are left out with `NVSHARE_METRICS_DEBUG_LABELS=0`; processes of a pod become one
+  sample then. Bytes are added up, flags are 1 if any is, figures that are the pod's anyway stay.
+- The name `nvshare_gpu_process_count`, and names that end in `_ms` or `_percent`, are against Prometheus's
+  conventions; they are the seeds' names.
+
+## Where they deviate from the seeds
+
+- Step 4 of seed 000 counts lines with `grep nvshare_client_info | wc -l`, which counts HELP and TYPE too:
+  with two clients there are four lines, two of which begin with `nvshare_client_info`.
+- Without NVML seed 001 shows GPUs with zeros; here they are missing.
+- `DROP_LOCK`, disconnects and the two memory counters have the labels of the design the seeds refer to
+  (`gpu_uuid` and `reason`), and are there with 0 from the start.
+- The seeds' client is a process; quotas here belong to the pod. What is the pod's is marked so below.
+"""
+
+
+def _subject(metric: Metric) -> str:
+    return next(title for title, prefixes in _SUBJECTS if metric.name.startswith(prefixes))
+
+
+def _cell(metric: Metric) -> str:
+    labels = ", ".join(f"_{label}_" if label in DEBUG_LABELS else label for label in metric.labels)
+    text = metric.help.replace("|", r"\\|")
+    if metric.note:
+        text += f" ({metric.note})"
+    since = "" if metric.since == OURS else metric.since
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.source} | {since} | {text} |"
+
+
+def metrics_page() -> str:
+    lines = [_HEAD]
+    for title, _ in _SUBJECTS:
+        lines += [
+            f"## {title}",
+            "",
+            "| name | type | labels | source | seed | meaning |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [_cell(metric) for metric in CATALOG.values() if _subject(metric) == title]
+        lines.append("")
+    lines += ["Labels in italics are the debug labels.", ""]
+    return "\n".join(lines)

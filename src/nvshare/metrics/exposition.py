@@ -1,0 +1,154 @@
+"""Families as text: Prometheus 0.0.4 and OpenMetrics 1.0.
+
+Rules:
+1. A family without samples prints nothing, not even its HELP.
+2. Whole numbers are plain decimals, ratios have four decimals, every other number is the shortest that reads
+   back the same; not a number and infinity are written as Prometheus writes them.
+3. Label values are escaped once: the text of a label set is kept from scrape to scrape, and what was not used
+   in the last scrape is forgotten, so the memory this takes is bounded by what was last shown.
+4. One formatting call renders a whole family: this runs on the loop that grants turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from math import inf, isfinite
+from typing import Final
+
+from nvshare.metrics.families import Distribution, Family, Metric, Sample
+
+TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+OPENMETRICS_END: Final = "# EOF\n"
+UNITS: Final = ("bytes", "seconds", "ratio", "celsius", "watts", "joules", "hertz", "percent", "ms")
+_WHOLE_MOST: Final = 2.0**63
+
+
+def escape(value: str) -> str:
+    """A label's value between its quotes."""
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return value
+
+
+def number_text(value: float) -> str:
+    if not isfinite(value):
+        return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
+    if value.is_integer() and -_WHOLE_MOST < value < _WHOLE_MOST:
+        return str(int(value))
+    return repr(value)
+
+
+def _ratio_text(value: float) -> str:
+    return f"{value:.4f}" if isfinite(value) else number_text(value)
+
+
+def _bound_text(bound: float) -> str:
+    return "+Inf" if bound == inf else repr(float(bound))
+
+
+def unit_of(metric: Metric) -> str:
+    """The base of the name's end, if it is a unit."""
+    last = metric.name.removesuffix("_total").rpartition("_")[2]
+    return last if last in UNITS else ""
+
+
+class Exposition:
+    """Renders families of one server; keeps the texts of label sets (rule 3)."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
+        self._former: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
+
+    def end_scrape(self) -> None:
+        """What the scrape did not use is forgotten with the next one."""
+        self._former, self._blocks = self._blocks, {}
+
+    def render(self, family: Family, openmetrics: bool = False, goes_on: bool = False) -> str:
+        """``goes_on``: the samples before were of the same metric, and its head stands there."""
+        metric = family.metric
+        if not family.samples:
+            return ""
+        head = "" if goes_on else _head(metric, openmetrics)
+        if metric.kind == "histogram":
+            return head + "".join(self._histogram(metric, labels, value) for labels, value in family.samples)
+        blocks = self._texts(metric.labels)
+        text_of = _ratio_text if metric.ratio else number_text
+        flat: list[object] = []
+        extend = flat.extend
+        for labels, value in family.samples:
+            extend((blocks[labels], value if value.__class__ is int else text_of(value)))  # type: ignore[arg-type]
+        return head + (f"{metric.name}%s %s\n" * len(family.samples)) % tuple(flat)
+
+    def _texts(self, names: tuple[str, ...]) -> dict[tuple[str, ...], str]:
+        """The texts of all label sets of a family; those of the same names are shared between families."""
+        blocks = self._blocks.get(names)
+        if blocks is None:
+            blocks = self._blocks[names] = _Texts(names, self._former.get(names, {}))
+        return blocks
+
+    def _histogram(self, metric: Metric, labels: tuple[str, ...], value: object) -> str:
+        assert isinstance(value, Distribution), (metric.name, value)
+        names = (*metric.labels, "le")
+        blocks = self._texts(names)
+        lines = []
+        bounds = (*metric.bounds, inf)
+        assert len(bounds) == len(value.counts), (metric.name, value)
+        total = 0
+        for bound, total in zip(bounds, accumulate(value.counts), strict=True):
+            lines.append(f"{metric.name}_bucket{blocks[(*labels, _bound_text(bound))]} {total}\n")
+        block = self._texts(metric.labels)[labels]
+        lines.append(f"{metric.name}_sum{block} {number_text(float(value.total))}\n")
+        lines.append(f"{metric.name}_count{block} {total}\n")
+        return "".join(lines)
+
+
+class _Texts(dict[tuple[str, ...], str]):
+    """Label values -> ``{name="value",...}``, made when first asked for."""
+
+    __slots__ = ("_former", "_names")
+
+    def __init__(self, names: tuple[str, ...], former: dict[tuple[str, ...], str]) -> None:
+        super().__init__()
+        self._names = names
+        self._former = former
+
+    def __missing__(self, values: tuple[str, ...]) -> str:
+        text = self._former.get(values)
+        if text is None:
+            pairs = zip(self._names, values, strict=True)
+            inside = ",".join(f'{name}="{escape(value)}"' for name, value in pairs)
+            text = f"{{{inside}}}" if inside else ""
+        self[values] = text
+        return text
+
+
+def _help_text(text: str, openmetrics: bool) -> str:
+    escaped = text.replace("\\", r"\\").replace("\n", r"\n")
+    return escaped.replace('"', r"\"") if openmetrics else escaped
+
+
+def _head(metric: Metric, openmetrics: bool) -> str:
+    name = metric.name
+    if openmetrics and metric.kind == "counter":
+        name = name.removesuffix("_total")
+    head = f"# HELP {name} {_help_text(metric.help, openmetrics)}\n# TYPE {name} {metric.kind}\n"
+    if openmetrics and unit_of(metric):
+        head += f"# UNIT {name} {unit_of(metric)}\n"
+    return head
+
+
+def merged(metric: Metric, labels: tuple[str, ...], samples: list[Sample]) -> Family:
+    """The family with only these labels: samples that become alike become one, by the metric's rule."""
+    places = [metric.labels.index(label) for label in labels]
+    narrowed = Metric(
+        **{field: getattr(metric, field) for field in metric.__slots__ if field != "labels"}, labels=labels
+    )
+    join: Callable[[float, float], float] = (lambda a, b: a + b) if metric.merge == "sum" else max
+    found: dict[tuple[str, ...], float] = {}
+    for values, value in samples:
+        assert not isinstance(value, Distribution), metric.name
+        key = tuple(values[place] for place in places)
+        found[key] = join(found[key], value) if key in found else value
+    return Family(narrowed, list(found.items()))

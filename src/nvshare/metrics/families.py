@@ -1,0 +1,43 @@
+"""The value objects of metrics: a metric is a row of the catalog, a family is a metric with its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Kind = Literal["gauge", "counter", "histogram"]
+Merge = Literal["same", "sum", "any"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One row of the catalog. The unit is the end of the name."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    source: str  # who knows the number: nvml, scheduler, daemon, process
+    since: str  # the seed that names it, or "ours"
+    bounds: tuple[float, ...] = ()  # of a histogram's buckets, without +Inf
+    merge: Merge = "same"  # how samples that become alike without the debug labels become one
+    ratio: bool = False  # written with four decimals, as the seeds print ratios
+    note: str = ""  # where it deviates from a seed, and why
+
+
+class Distribution(NamedTuple):
+    """The value of a histogram's sample: how many fell into each bucket, the last one without a bound."""
+
+    counts: tuple[int, ...]
+    total: float
+
+
+Value = int | float | Distribution
+Sample = tuple[tuple[str, ...], Value]
+"""The values of the metric's labels, in its order, and the number."""
+
+
+class Family(NamedTuple):
+    metric: Metric
+    samples: Sequence[Sample]

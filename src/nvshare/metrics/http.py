@@ -1,0 +1,245 @@
+"""The metrics port: HTTP that no scraper, slow, idle or broken, can take from the others.
+
+Rules:
+1. A connection has 10 s to say its whole header, from when it is accepted or from the first byte of its next
+   request; a header has 32 KiB; an answer is read within a minute.
+2. There are 512 connections. One more takes the place of the one that has been idle longest.
+3. Rendering yields to the loop between families; compressing happens in a thread.
+4. Header names are written as HTTP's own documents write them, because people grep for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import Config as HttpConfig
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from nvshare.metrics.exposition import OPENMETRICS_TYPE, TEXT_TYPE
+from nvshare.metrics.negotiate import wants_gzip, wants_openmetrics
+from nvshare.metrics.web_config import Guard, TooBusy
+
+HEADER_SEC: Final = 10.0
+HEADER_BYTES: Final = 32_768
+ANSWER_SEC: Final = 60.0
+IDLE_SEC: Final = 75
+CONNECTIONS: Final = 512
+SCRAPES_AT_ONCE: Final = 4
+FULL_PAUSE_SEC: Final = 0.1
+_GZIP_LEAST: Final = 1_400
+
+Scrape = Callable[[bool, frozenset[str]], Awaitable[bytes]]
+
+logging.getLogger("uvicorn.error").addHandler(logging.NullHandler())  # what strangers send is no line of ours
+
+
+def answer(content: bytes, media_type: str, status: int = 200, **headers: str) -> Response:
+    response = Response(status_code=status)
+    response.body = content
+    named = {"Content-Type": media_type, "Content-Length": str(len(content)), **headers}
+    response.raw_headers = [
+        (name.replace("_", "-").encode(), value.encode()) for name, value in named.items()
+    ]
+    return response
+
+
+def _text(words: str, status: int = 200, **headers: str) -> Response:
+    return answer(words.encode(), "text/plain; charset=utf-8", status, **headers)
+
+
+class Pages:
+    """The routes."""
+
+    def __init__(self, scrape: Scrape, page: Callable[[], Awaitable[str]], ready: Callable[[], bool]) -> None:
+        self._scrape = scrape
+        self._page = page
+        self._ready = ready
+        self._turns = asyncio.Semaphore(SCRAPES_AT_ONCE)
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/", self.front),
+            Route("/metrics", self.metrics),
+            Route("/healthz", self.healthy),
+            Route("/-/healthy", self.healthy),
+            Route("/readyz", self.ready),
+            Route("/-/ready", self.ready),
+        ]
+        missing: dict[Any, Any] = {404: _not_found}
+        app = Starlette(routes=routes, exception_handlers=missing)
+        app.router.redirect_slashes = False
+        return app
+
+    async def metrics(self, request: Request) -> Response:
+        openmetrics = wants_openmetrics(request.headers.get("accept", ""))
+        async with self._turns:
+            body = await self._scrape(openmetrics, frozenset(request.query_params.getlist("name[]")))
+        media_type = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
+        if len(body) >= _GZIP_LEAST and wants_gzip(request.headers.get("accept-encoding", "")):
+            packed = await asyncio.to_thread(gzip.compress, body, 1, mtime=0)
+            return answer(packed, media_type, Content_Encoding="gzip", Vary="Accept, Accept-Encoding")
+        return answer(body, media_type, Vary="Accept, Accept-Encoding")
+
+    async def front(self, _request: Request) -> Response:
+        async with self._turns:
+            return answer((await self._page()).encode(), "text/html; charset=utf-8")
+
+    async def healthy(self, _request: Request) -> Response:
+        return _text("OK\n")
+
+    async def ready(self, _request: Request) -> Response:
+        return _text("OK\n") if self._ready() else _text("not ready\n", 503)
+
+
+async def _not_found(_request: Request, _error: Exception) -> Response:
+    return _text("Not Found\n", 404)
+
+
+class Guarded:
+    """The application behind the web configuration's users."""
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self._app = app
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        authorization = Request(scope).headers.get("authorization", "")
+        try:
+            admitted = await self._guard.admits(authorization)
+        except TooBusy:
+            await _text("too many passwords are being checked\n", 429)(scope, receive, send)
+            return
+        if admitted:
+            await self._app(scope, receive, send)
+        else:
+            refusal = _text("Unauthorized\n", 401, WWW_Authenticate='Basic realm="nvshare"')
+            await refusal(scope, receive, send)
+
+
+class _Connection(H11Protocol):
+    """One connection and its one deadline (rule 1)."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.http, server.state, {}, server.loop)
+        self._limit: asyncio.TimerHandle | None = None
+        self._waits_for_header = False
+        self.idle_since = 0.0
+
+    @property
+    def answering(self) -> bool:
+        cycle = cast(Any, self.cycle)
+        return cycle is not None and not cycle.response_complete
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.idle_since = self.loop.time()
+        self._arm(HEADER_SEC, True)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.answering:
+            if self._waits_for_header or self._limit is None:
+                self._arm(ANSWER_SEC, False)
+        elif self._limit is None:
+            self._arm(HEADER_SEC, True)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.idle_since = self.loop.time()
+        if not self.answering:
+            self._disarm()
+            if self.conn.trailing_data[0]:  # the beginning of the next request came with the last one
+                self._arm(HEADER_SEC, True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _arm(self, seconds: float, for_header: bool) -> None:
+        self._disarm()
+        self._waits_for_header = for_header
+        self._limit = self.loop.call_later(seconds, self.end)
+
+    def _disarm(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def end(self) -> None:
+        self._disarm()
+        self.transport.abort()
+
+
+class Server:
+    """Takes over accepted connections; a listener asks it whether there is room."""
+
+    def __init__(self, app: ASGIApp, guard: Guard, connections: int = CONNECTIONS) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.http = HttpConfig(
+            cast(Any, Guarded(app, guard)),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=IDLE_SEC,
+            ws="none",
+            h11_max_incomplete_event_size=HEADER_BYTES,
+            server_header=False,
+        )
+        self.http.load()
+        self.state = ServerState()
+        self.room_made: Callable[[], None] = lambda: None
+        self._guard = guard
+        self._most = connections
+        self._opening: set[asyncio.Task[None]] = set()
+
+    def open_connections(self) -> int:
+        return len(self.state.connections) + len(self._opening)
+
+    def requests(self) -> int:
+        return self.state.total_requests
+
+    def full(self) -> bool:
+        """Every place is taken by one that is being answered."""
+        full = self.open_connections() >= self._most and not self._idle()
+        if full:
+            self.loop.call_later(FULL_PAUSE_SEC, lambda: self.room_made())
+        return full
+
+    def _idle(self) -> list[_Connection]:
+        return [one for one in self.state.connections if isinstance(one, _Connection) and not one.answering]
+
+    def welcome(self, connection: socket.socket) -> None:
+        if self.open_connections() >= self._most and (idle := self._idle()):
+            min(idle, key=lambda one: one.idle_since).end()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        opening = self.loop.create_task(self._open(connection))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket) -> None:
+        limits: dict[str, Any] = {}
+        try:
+            tls = (await self._guard.refresh()).tls
+            if tls is not None:
+                limits = {"ssl": tls, "ssl_handshake_timeout": HEADER_SEC}
+            await self.loop.connect_accepted_socket(lambda: _Connection(self), connection, **limits)
+        except OSError:
+            connection.close()  # it broke off, or could not agree on TLS: its own trouble
+
+    def close(self) -> None:
+        for opening in self._opening:
+            opening.cancel()
+        for protocol in list(self.state.connections):
+            cast(_Connection, protocol).end()
+        self._guard.close()

@@ -1,0 +1,214 @@
+"""The web configuration file of Prometheus exporters: TLS and basic authentication.
+
+Rules:
+1. The keys are those of Prometheus exporters; of them TLS with client certificates and basic_auth_users are
+   served. Any other key is refused by its name: a file that is half obeyed is worse than one that is not.
+2. The file, certificates and keys are read again when one of them has changed. What cannot be used then is
+   told once, and the last good configuration stays.
+3. bcrypt is slow by intent: a password is checked in a thread, the answer is remembered, and both the memory
+   and the number of checks under way are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import os
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+FILE_BYTES_MAX: Final = 1 << 20
+ANSWERS_MAX: Final = 128
+CHECKS_MAX: Final = 16
+_KEYS: Final = ("tls_server_config", "basic_auth_users")
+_TLS_KEYS: Final = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min_version")
+_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH: Final = {
+    "NoClientCert": ssl.CERT_NONE,
+    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
+    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+}
+# For users that do not exist, so that the time an answer takes does not tell them from those that do.
+_NOBODY: Final = b"$2b$10$gARmymq4zIPIaCXk35JlluzqPgOU6QFjthILblU5j1i0yB4qay0q2"
+
+
+class WebConfigError(Exception):
+    """The file cannot be used; the text names the file, the key and what is accepted."""
+
+
+class TooBusy(Exception):  # noqa: N818 - a state of ours
+    """So many passwords are being checked that one more has to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    tls: ssl.SSLContext | None = None
+    users: dict[str, bytes] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+
+
+def load(path: Path) -> WebConfig:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+        content = yaml.safe_load(raw) if len(raw) <= FILE_BYTES_MAX else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise WebConfigError(f"{path} cannot be read: {error}") from error
+    content = {} if content is None and not raw.strip() else content
+    tables = _table(path, "the file", content, _KEYS)
+    users = _users(path, tables.get("basic_auth_users") or {})
+    tls: ssl.SSLContext | None = None
+    files: tuple[Path, ...] = (path,)
+    if tables.get("tls_server_config") is not None:
+        tls_table = _table(path, "tls_server_config", tables["tls_server_config"], _TLS_KEYS)
+        tls, more = _tls(path, tls_table)
+        files += more
+    return WebConfig(tls, users, files)
+
+
+def _table(path: Path, name: str, content: Any, keys: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise WebConfigError(f"{path}: {name} is no mapping; accepted keys: {', '.join(keys)}")
+    for key in content:
+        if key not in keys:
+            raise WebConfigError(f"{path}: {key!r} in {name} is not accepted; accepted: {', '.join(keys)}")
+    return content
+
+
+def _users(path: Path, content: Any) -> dict[str, bytes]:
+    if not isinstance(content, dict):
+        raise WebConfigError(f"{path}: basic_auth_users is no mapping of names to bcrypt hashes")
+    users = {}
+    for name, hashed in content.items():
+        text = str(hashed)
+        if not isinstance(name, str) or not text.startswith(("$2a$", "$2b$", "$2y$")) or len(text) != 60:
+            raise WebConfigError(
+                f"{path}: the hash of {name!r} in basic_auth_users is no bcrypt hash ($2y$...)"
+            )
+        users[name] = text.encode()
+    return users
+
+
+def _tls(path: Path, table: dict[str, Any]) -> tuple[ssl.SSLContext, tuple[Path, ...]]:
+    files = {}
+    for key in ("cert_file", "key_file", "client_ca_file"):
+        if table.get(key):
+            files[key] = path.parent / str(table[key])
+    if "cert_file" not in files or "key_file" not in files:
+        raise WebConfigError(f"{path}: tls_server_config needs cert_file and key_file")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _one_of(path, table, "min_version", _VERSIONS, "TLS12")
+    verify = _one_of(path, table, "client_auth_type", _CLIENT_AUTH, "NoClientCert")
+    if verify is not ssl.CERT_NONE and "client_ca_file" not in files:
+        raise WebConfigError(f"{path}: client_auth_type {table['client_auth_type']} needs client_ca_file")
+    try:
+        context.load_cert_chain(files["cert_file"], files["key_file"])
+        if "client_ca_file" in files:
+            context.load_verify_locations(files["client_ca_file"])
+    except (OSError, ssl.SSLError) as error:
+        names = ", ".join(str(file) for file in files.values())
+        raise WebConfigError(f"{path}: tls_server_config: {names}: {error}") from error
+    context.verify_mode = verify
+    return context, tuple(files.values())
+
+
+def _one_of(path: Path, table: dict[str, Any], key: str, words: dict[str, Any], default: str) -> Any:
+    word = str(table.get(key) or default)
+    if word not in words:
+        raise WebConfigError(f"{path}: {key} {word!r} is not accepted; accepted: {', '.join(words)}")
+    return words[word]
+
+
+def _stamp(files: tuple[Path, ...]) -> tuple[tuple[int, int, int] | None, ...]:
+    stamps: list[tuple[int, int, int] | None] = []
+    for file in files:
+        try:
+            stat = os.stat(file)
+            stamps.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        except OSError:
+            stamps.append(None)
+    return tuple(stamps)
+
+
+class Guard:
+    """The present configuration, and who it lets in."""
+
+    def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
+        """Raises WebConfigError."""
+        self._path = path
+        self._warn = warn
+        self.config = load(path) if path is not None else WebConfig()
+        self._stamp = _stamp(self.config.files)
+        self._answers: OrderedDict[bytes, bool] = OrderedDict()
+        self._checks = 0
+        self._threads = ThreadPoolExecutor(1, "password")
+
+    async def refresh(self) -> WebConfig:
+        """The configuration as the files have it now (rule 2)."""
+        if self._path is None:
+            return self.config
+        stamp = _stamp(self.config.files)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self.config = await asyncio.to_thread(load, self._path)
+                self._stamp = _stamp(self.config.files)
+                self._answers.clear()
+            except WebConfigError as error:
+                self._warn(f"web configuration not read again, the old one stays: {error}")
+        return self.config
+
+    async def admits(self, authorization: str) -> bool:
+        """Whether an Authorization header names a user and its password. Raises TooBusy."""
+        users = (await self.refresh()).users
+        if not users:
+            return True
+        user, password = _credentials(authorization)
+        if user is None:
+            return False
+        hashed = users.get(user, _NOBODY)
+        key = hashlib.sha256(b"\0".join((user.encode(), password, hashed))).digest()
+        known = self._answers.get(key)
+        if known is None:
+            known = await self._check(password, hashed) and user in users
+            self._answers[key] = known
+            if len(self._answers) > ANSWERS_MAX:
+                self._answers.popitem(last=False)
+        return known
+
+    async def _check(self, password: bytes, hashed: bytes) -> bool:
+        import bcrypt  # only who has passwords needs it
+
+        if self._checks >= CHECKS_MAX:
+            raise TooBusy
+        self._checks += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, bcrypt.checkpw, password[:72], hashed)
+        except ValueError:
+            return False  # a hash or password that bcrypt does not take
+        finally:
+            self._checks -= 1
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _credentials(authorization: str) -> tuple[str | None, bytes]:
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return None, b""
+    try:
+        user, colon, password = base64.b64decode(encoded, validate=True).partition(b":")
+        return (user.decode() if colon else None), password
+    except (binascii.Error, ValueError):
+        return None, b""

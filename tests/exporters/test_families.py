@@ -1,0 +1,197 @@
+"""What a node shows: every metric of the catalog, with its labels in its order, and nothing beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from nvshare.exporters.collect import Collector
+from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS
+from nvshare.metrics.families import Family, Metric
+from nvshare.wire.messages import MessageType
+from tests.exporters.node import SMALL, MetricsNode, Scrape, metrics_node
+from tests.node.harness import gpu_key
+
+LINE = re.compile(r"(?P<name>[a-z_0-9]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
+SUFFIXES = ("_bucket", "_sum", "_count")
+GPU_PARTS = ("nvshare_gpu_", "nvshare_unmanaged_", "nvshare_client_nvml", "nvshare_client_sm")
+
+
+def metric_of(sample: str) -> Metric:
+    for suffix in ("", *SUFFIXES):
+        metric = CATALOG.get(sample.removesuffix(suffix))
+        if metric is not None and (metric.kind == "histogram") == bool(suffix):
+            return metric
+    raise AssertionError(f"{sample} is not in the catalog")
+
+
+def check_lines(scrape: Scrape) -> set[str]:
+    """Every line is of the catalog, with its labels in order; the metrics seen."""
+    seen = set()
+    for line in scrape.text.splitlines():
+        if line.startswith("#"):
+            continue
+        match = LINE.fullmatch(line)
+        assert match, line
+        metric = metric_of(match["name"])
+        names = re.findall(r'([a-z_]+)="', match["labels"] or "")
+        assert tuple(name for name in names if name != "le") == metric.labels, line
+        seen.add(metric.name)
+    return seen
+
+
+def test_every_metric_of_the_catalog_is_shown(node: MetricsNode) -> None:
+    node.pod("managed")
+    outsider = node.outsider()
+    scrape = node.wait_scrape(
+        lambda s: (
+            bool(s.of("nvshare_unmanaged_process_info", host_pid=str(outsider.pid)))
+            and s.value("nvshare_gpu_process_count") == 2
+            and bool(s.of("nvshare_client_sm_utilization_ratio"))
+        )
+    )
+    assert check_lines(scrape) == CATALOG.keys()
+    assert scrape.families() == list(dict.fromkeys(scrape.families())), "each family once"
+    used = {p.pid: p.used_bytes for p in node.card().processes}
+    assert scrape.value("nvshare_unmanaged_process_memory_bytes") == used[outsider.pid]
+    openmetrics = node.get(Accept="application/openmetrics-text")[2].decode()
+    read: Any = text_string_to_metric_families  # it has no types
+    parsed = {family.name: family for family in read(openmetrics)}
+    assert {f"{name}_total" if f.type == "counter" else name for name, f in parsed.items()} == CATALOG.keys()
+
+
+def test_an_idle_node_shows_its_zeros(place: Path) -> None:
+    with metrics_node(place, "t4:2") as node:
+        scrape = node.wait_scrape(lambda s: len(s.of("nvshare_gpu_info")) == 2)
+        check_lines(scrape)
+        assert scrape.of("nvshare_client_info") == []
+        for name in ("running_clients", "request_queue_clients", "wait_queue_clients", "memory_overloaded"):
+            indices = {
+                s.labels["gpu_index"]: s.labels["gpu_uuid"] for s in scrape.of(f"nvshare_scheduler_{name}")
+            }
+            assert indices == {str(card.index): card.uuid for card in node.sim.status().cards}
+            assert [s.value for s in scrape.of(f"nvshare_scheduler_{name}")] == [0, 0]
+        drops = scrape.of("nvshare_scheduler_drop_lock_total")
+        assert {s.labels["reason"] for s in drops} == {"quota", "turn", "slice", "memory", "idle"}
+        assert len(drops) == 10
+        for name in ("wait_for_mem", "mem_available"):
+            assert [s.value for s in scrape.of(f"nvshare_scheduler_{name}_total")] == [0, 0]
+        assert {s.labels["reason"] for s in scrape.of("nvshare_scheduler_client_disconnect_total")} == {
+            "ended",
+            "protocol",
+            "overflow",
+            "replaced",
+        }
+        messages = {s.labels["type"]: s.value for s in scrape.of("nvshare_scheduler_messages_total")}
+        assert messages.keys() == {kind.name for kind in MessageType}
+        assert set(messages.values()) == {0}
+
+
+def test_without_nvml_the_rest_is_complete(place: Path) -> None:
+    with metrics_node(place, LD_LIBRARY_PATH="", NVSHARE_SIM="") as node:
+        idle = node.scrape()
+        assert idle.value("nvshare_nvml_up") == 0
+        assert idle.value("nvshare_source_up", source="nvml") == 0
+        assert len(idle.families()) >= 25
+        assert not [name for name in idle.families() if name.startswith(GPU_PARTS)]
+        warnings = [line for line in node.daemon.log if "WARNING" in line]
+        assert len(warnings) == 1
+        assert "no NVML" in warnings[0]
+        client = node.daemon.client("alone", gpu_key(3))
+        client.cycle()
+        scrape = node.scrape()
+        check_lines(scrape)
+        expected = {
+            name
+            for name in CATALOG
+            if name.startswith(("nvshare_scheduler_", "nvshare_client_", "nvshare_pod_"))
+            and not name.startswith(GPU_PARTS)
+            and name != "nvshare_client_memory_need_upper_bytes"
+        }
+        assert expected <= set(scrape.families())
+        assert scrape.value("nvshare_client_info") == 1
+        assert len([line for line in node.daemon.log if "WARNING" in line]) == 1, (
+            "one warning, not one a second"
+        )
+
+
+def test_debug_labels_off_shows_pods(place: Path) -> None:
+    with metrics_node(place, NVSHARE_METRICS_DEBUG_LABELS="0") as node:
+        node.pod("twice", work=False)
+        node.pod("twice", work=False)
+        scrape = node.wait_scrape(lambda s: s.value("nvshare_gpu_process_count") == 2)
+        assert not any(DEBUG_LABELS & sample.labels.keys() for sample in scrape.samples)
+        one_bytes = 4 * 4 * SMALL * SMALL
+        assert scrape.value("nvshare_client_managed_allocated_bytes") == 2 * one_bytes
+        assert scrape.value("nvshare_client_managed_allocated_peak_bytes") == 2 * one_bytes
+        used = sum(process.used_bytes for process in node.card().processes)
+        assert scrape.value("nvshare_client_nvml_used_bytes") == used
+        assert scrape.value("nvshare_client_core_quota_config_percent") == 100, "not added up"
+        assert scrape.of("nvshare_client_info")[0].labels == {
+            "namespace": "default",
+            "pod": "twice",
+            "gpu_uuid": node.card().uuid,
+            "gpu_index": "0",
+        }
+
+
+def test_quotas_and_their_sources(node: MetricsNode) -> None:
+    node.daemon.set_quota("limited", core_percent=30, memory_bytes=1 << 30)
+    node.pod("limited")
+    node.pod("free", work=False)
+    scrape = node.wait_scrape(
+        lambda s: (
+            bool(s.of("nvshare_client_info", pod="limited"))
+            and s.value("nvshare_client_core_window_usage_ms", pod="limited") > 0
+            and s.value("nvshare_pod_gpu_throttled_seconds_total", pod="limited") > 0
+        )
+    )
+    assert scrape.value("nvshare_client_memory_quota_bytes", pod="limited") == 1 << 30
+    assert scrape.value("nvshare_client_memory_quota_bytes", pod="free") == 0
+    assert scrape.value("nvshare_client_memory_quota_source_info", pod="limited", source="ctl") == 1
+    assert scrape.value("nvshare_client_memory_quota_source_info", pod="free", source="none") == 1
+    assert scrape.value("nvshare_client_core_quota_config_percent", pod="limited") == 30
+    assert scrape.value("nvshare_client_core_quota_effective_percent", pod="limited") == 30
+    assert scrape.value("nvshare_client_core_window_limit_ms", pod="limited") == 600
+    assert scrape.value("nvshare_client_core_window_limit_ms", pod="free") == 2000
+    usage_ms = scrape.value("nvshare_client_core_window_usage_ms", pod="limited")
+    ratio = scrape.value("nvshare_client_core_usage_ratio", pod="limited")
+    assert ratio == pytest.approx(usage_ms / 600, abs=0.0001)
+    assert scrape.value("nvshare_pod_gpu_lock_wait_seconds_count", pod="limited") > 0
+    assert 0 < scrape.value("nvshare_pod_last_kernel_timestamp_seconds", pod="limited") <= time.time()
+    assert scrape.value("nvshare_pod_last_kernel_timestamp_seconds", pod="free") == 0
+
+
+def test_an_exporter_that_fails_takes_only_its_own_families() -> None:
+    def broken(_view: Any) -> Iterator[Family]:
+        yield Family(CATALOG["nvshare_gpu_info"], [(("a", "0", "b"), 1)])
+        raise RuntimeError("broken on purpose")
+
+    view: Any = None
+    complaints: list[str] = []
+    collector = Collector(lambda: view, True, lambda name, error: complaints.append(f"{name}: {error}"))
+
+    async def scrape() -> str:
+        collector._exporters = {
+            "gpu": broken,
+            "fine": lambda _view: iter([Family(CATALOG["nvshare_nvml_up"], [((), 1)])]),
+        }
+        collector.view = no_view  # type: ignore[method-assign]
+        return (await collector.scrape(False, frozenset())).decode()
+
+    async def no_view() -> Any:
+        return None
+
+    found = Scrape(asyncio.run(scrape()))
+    assert complaints == ["gpu: broken on purpose"]
+    assert found.of("nvshare_gpu_info") == []
+    assert found.value("nvshare_nvml_up") == 1
+    assert found.value("nvshare_exporter_success", exporter="gpu") == 0
+    assert found.value("nvshare_exporter_success", exporter="fine") == 1

@@ -1,0 +1,165 @@
+"""The sampler over the simulated driver, faults included: a hang, a call that is not supported, restarts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvshare.gpu.card import Rising
+from nvshare.sim.gpu import SimulatedNode, library_directory
+
+ROOT = Path(__file__).resolve().parents[2]
+LOOKS_MAX = 600
+
+
+class Watched:
+    """A sampler in a process of its own, since the driver's library is found when a process starts."""
+
+    def __init__(self, directory: Path, spec: str) -> None:
+        self.sim = SimulatedNode(directory, spec)
+        self.environment = {
+            **os.environ,
+            "NVSHARE_SIM": spec,
+            "NVSHARE_SIM_DIR": str(directory),
+            "LD_LIBRARY_PATH": str(library_directory()),
+        }
+        self.children: list[subprocess.Popen[str]] = []
+        self.sampler = self.start("tests.gpu.watch_gpus")
+
+    def start(self, module: str, *arguments: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", module, *arguments]
+        child = subprocess.Popen(command, env=self.environment, stdin=pipe, stdout=pipe, text=True, cwd=ROOT)
+        self.children.append(child)
+        return child
+
+    def look(self) -> dict[str, Any]:
+        """What the sampler has now."""
+        assert self.sampler.stdin is not None
+        assert self.sampler.stdout is not None
+        self.sampler.stdin.write("\n")
+        self.sampler.stdin.flush()
+        found: dict[str, Any] = json.loads(self.sampler.stdout.readline())
+        return found
+
+    def wait(self, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        for _ in range(LOOKS_MAX):
+            state = self.look()
+            if found(state):
+                return state
+        raise AssertionError(f"never so: {state}")
+
+    def close(self) -> None:
+        self.sim.fault("unhang")
+        for child in self.children:
+            child.kill()
+            child.communicate()
+        self.sim.close()
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Callable[[str], Watched]]:
+    made: list[Watched] = []
+
+    def make(spec: str = "t4:1") -> Watched:
+        made.append(Watched(tmp_path, spec))
+        return made[-1]
+
+    yield make
+    for watched in made:
+        watched.close()
+
+
+def gpus(state: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    return {reading["index"]: reading for reading in state["readings"]}
+
+
+def test_everything_a_card_tells(watch: Callable[..., Watched]) -> None:
+    watched = watch("t4:1,a800:1")
+    state = watched.wait(lambda s: len(s["readings"]) == 2)
+    for card in watched.sim.status().cards:
+        reading = gpus(state)[card.index]
+        assert (reading["uuid"], reading["name"]) == (card.uuid, card.name)
+        assert (reading["total_bytes"], reading["used_bytes"], reading["free_bytes"]) == (
+            card.total_bytes,
+            0,
+            card.total_bytes,
+        )
+        assert None not in reading.values()
+        assert state["sources"][card.uuid]["up"]
+
+
+def test_a_call_that_hangs_delays_its_gpu_alone(watch: Callable[..., Watched]) -> None:
+    watched = watch("t4:2")
+    hung, fine = (card.uuid for card in watched.sim.status().cards)
+    watched.wait(lambda s: len(s["readings"]) == 2)
+    watched.sim.fault("hang", "nvmlDeviceGetPowerUsage", "0")
+    state = watched.wait(lambda s: not s["sources"][hung]["up"])
+    assert state["sources"][hung]["hangs"] == 1
+    assert state["sources"]["nvml"]["up"]
+    assert [reading["uuid"] for reading in state["readings"]] == [fine]
+    first_ns = gpus(state)[1]["taken_ns"]
+    later = watched.wait(lambda s: gpus(s)[1]["taken_ns"] > first_ns + 1_000_000_000)
+    assert later["sources"][hung]["hangs"] == 1, "one call hangs, and no further one is made"
+    assert later["threads"] == state["threads"]
+    watched.sim.fault("unhang")
+    watched.wait(lambda s: s["sources"][hung]["up"] and len(s["readings"]) == 2)
+
+
+def test_a_call_that_is_not_supported_leaves_out_its_own_figure(watch: Callable[..., Watched]) -> None:
+    watched = watch("t4:2")
+    watched.wait(lambda s: len(s["readings"]) == 2)
+    for function, figure in (
+        ("nvmlDeviceGetTemperature", "celsius"),
+        ("nvmlDeviceGetTotalEnergyConsumption", "millijoules"),
+        ("nvmlDeviceGetComputeRunningProcesses", "processes"),
+        ("nvmlDeviceGetTotalEccErrors", "ecc_corrected"),
+    ):
+        watched.sim.fault("unsupported", function, "1")
+        state = watched.wait(lambda s, figure=figure: gpus(s)[1][figure] is None)  # type: ignore[misc]
+        missing = {name for name, value in gpus(state)[1].items() if value is None}
+        assert missing - {"ecc_uncorrected"} == {figure}
+        assert None not in gpus(state)[0].values()
+    watched.sim.fault("supported")
+    watched.wait(lambda s: None not in gpus(s)[1].values())
+
+
+def test_nvml_down_lost_and_restarted(watch: Callable[..., Watched]) -> None:
+    watched = watch("t4:2")
+    watched.wait(lambda s: len(s["readings"]) == 2)
+    watched.sim.fault("nvml-down")
+    state = watched.wait(lambda s: not s["up"])
+    assert state["readings"] == []
+    watched.sim.fault("nvml-up")
+    watched.wait(lambda s: s["up"] and len(s["readings"]) == 2)
+    watched.sim.fault("driver-restart")
+    watched.wait(lambda s: s["told"].count("up") == 3 and len(s["readings"]) == 2)
+    watched.sim.fault("xid", "1", "31")
+    watched.wait(lambda s: gpus(s)[1]["xids"] == 1 and gpus(s)[1]["last_xid"] == 31)
+    assert watched.look()["told"] == ["up", "down", "up", "down", "up"], "told once each time"
+
+
+def test_any_number_of_processes_by_pid_and_start_time(watch: Callable[..., Watched]) -> None:
+    watched = watch("t4:1")
+    holders = [watched.start("tests.gpu.hold_context") for _ in range(12)]
+    for holder in holders:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "holding\n"
+    state = watched.wait(lambda s: bool(s["readings"]) and len(s["readings"][0]["processes"]) == len(holders))
+    told = {process["pid"]: process for process in state["readings"][0]["processes"]}
+    for process in watched.sim.status().cards[0].processes:
+        assert told[process.pid]["used_bytes"] == process.used_bytes
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        assert told[process.pid]["start_ticks"] == int(fields[19])
+
+
+def test_a_counter_that_starts_anew_goes_on() -> None:
+    rising = Rising()
+    assert [rising.at(value) for value in (5, 9, 2, None, 3, 0)] == [5, 9, 11, None, 12, 12]
