@@ -42,7 +42,8 @@ def test_a_gpu_is_used_from_its_first_context_on(make_node: Callable[..., Node])
     node.daemon.start()
     node.set_quota("looker", memory_bytes=1 << 30)
     code = (
-        "import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); size = ctypes.c_size_t(); ctx = ctypes.c_void_p()\n"
+        "import ctypes; cuda = ctypes.CDLL('libcuda.so.1')\n"
+        "size, ctx = ctypes.c_size_t(), ctypes.c_void_p()\n"
         "assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctx), 1) == 0\n"
         "for device in (1, 0):\n"
         "    assert cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0\n"
