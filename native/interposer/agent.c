@@ -44,7 +44,7 @@ void bill_begin(struct gate *gate, uint64_t now_ns)
         gate->told_idle = false;
         session_tell_busy(&gate->session, (struct bill){.busy_ns = gate->busy_ns});
     }
-    gate_wake(gate);
+    gate_wake(gate, now_ns + TICK_NS);
 }
 
 static struct bill bill_now(struct gate *gate, uint64_t now_ns)
@@ -99,7 +99,9 @@ static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
     bool dropping = gate->session.dropping;
     lanes_mark_tails(gate, now_ns, dropping ? 0 : TAIL_AGE_NS);
     bool idle = lanes_poll(gate, now_ns) && gate->inside == 0;
-    pthread_cond_broadcast(&gate->changed);
+    if (gate->advanced)
+        pthread_cond_broadcast(&gate->changed);
+    gate->advanced = false;
     if (idle && gate->working) {
         gate->working = false;
         atomic_fetch_add(&pass_epoch, 1); /* whoever has credit left comes by, so that the bill goes on in time */
@@ -223,11 +225,11 @@ static void sleep_until(struct gate *gate, uint64_t until_ns, uint64_t now_ns)
         polled[1].events |= POLLOUT;
     uint64_t sleep_ns = until_ns > now_ns ? until_ns - now_ns : 0;
     struct timespec timeout = to_timespec(sleep_ns < SECOND ? sleep_ns : SECOND);
-    gate->sleeps_long = sleep_ns > TICK_NS;
+    gate->sleeps_until_ns = now_ns + sleep_ns;
     pthread_mutex_unlock(&gate->lock);
     ppoll(polled, 2, &timeout, NULL);
     pthread_mutex_lock(&gate->lock);
-    gate->sleeps_long = false;
+    gate->sleeps_until_ns = 0;
     uint64_t count;
     if ((polled[0].revents & POLLIN) && read(gate->wake_fd, &count, sizeof(count)) < 0)
         say_debug("cannot read the wake-up of %s: %s", gate->key, strerror(errno));

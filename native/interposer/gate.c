@@ -15,7 +15,7 @@
 _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
 atomic_uint_fast64_t pass_epoch = 1;
 
-static _Thread_local struct credit credits[PASSES] __attribute__((tls_model("initial-exec")));
+_Thread_local struct credit credits[PASSES] __attribute__((tls_model("initial-exec")));
 static struct gate gates[MAX_GATES];
 static atomic_int gates_made; /* those beyond have never been used */
 static pthread_mutex_t gates_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -119,7 +119,7 @@ struct gate *gate_of_key(const char *key)
     struct gate *found = NULL;
     pthread_mutex_lock(&gates_lock);
     for (int i = 0; !found && i < MAX_GATES; i++)
-        if (gates[i].started && strcmp(gates[i].key, key) == 0)
+        if (gates[i].started && (!key || strcmp(gates[i].key, key) == 0))
             found = &gates[i];
     pthread_mutex_unlock(&gates_lock);
     return found;
@@ -142,12 +142,12 @@ void gates_forget(void)
 
 /* ---- with a gate's lock held */
 
-void gate_wake(struct gate *gate)
+void gate_wake(struct gate *gate, uint64_t by_ns)
 {
     uint64_t one = 1;
-    if (!gate->sleeps_long)
+    if (gate->sleeps_until_ns <= by_ns)
         return;
-    gate->sleeps_long = false;
+    gate->sleeps_until_ns = 0;
     if (write(gate->wake_fd, &one, sizeof(one)) < 0)
         say_debug("cannot wake the thread of %s: %s", gate->key, strerror(errno));
 }
@@ -158,7 +158,7 @@ void gate_flush(struct gate *gate)
     while (gate->socket_fd >= 0 && session->out_bytes) {
         ssize_t sent = send(gate->socket_fd, session->out, session->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent <= 0) {
-            gate_wake(gate); /* the thread waits until there is room, or finds out why there is none */
+            gate_wake(gate, 0); /* the thread waits until there is room, or finds out why there is none */
             return;
         }
         session->out_bytes -= (size_t)sent;
@@ -190,7 +190,7 @@ void gate_wait(struct gate *gate, uint64_t until_ns)
 {
     struct timespec until = to_timespec(until_ns);
     gate_flush(gate);
-    gate_wake(gate);
+    gate_wake(gate, 0);
     pthread_cond_timedwait(&gate->changed, &gate->lock, &until);
 }
 
@@ -229,17 +229,6 @@ static void give_credit(CUstream stream, struct lane *lane)
 {
     uint64_t left = atomic_load(&captures) == 0 ? lane_credit(lane) : 0;
     credits[pass_for(stream) - passes] = (struct credit){stream, atomic_load(&pass_epoch), lane, left};
-}
-
-static inline bool spend_credit(CUstream stream)
-{
-    struct credit *credit = &credits[pass_for(stream) - passes];
-    if (!credit->left || credit->stream != stream ||
-        credit->epoch != atomic_load_explicit(&pass_epoch, memory_order_relaxed))
-        return false;
-    credit->left--;
-    atomic_fetch_add_explicit(&credit->lane->on_credit, 1, memory_order_relaxed);
-    return true;
 }
 
 void gates_mark(void)
@@ -293,9 +282,6 @@ static void pass_through(struct gate *gate, struct lane *lane, bool blocking, st
 
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
 {
-    ticket->gate = NULL;
-    if (!blocking && spend_credit(stream))
-        return;
     *ticket = (struct ticket){.stream = stream};
     if (!library_start()) {
         give_pass(stream);

@@ -67,6 +67,7 @@ struct gate {
     /* the bill */
     uint64_t busy_ns, busy_since_ns, done_ns, kernel_ns, told_ns;
     bool working, told_idle;
+    bool advanced; /* some work has ended since waiting threads were last told */
     unsigned int inside; /* calls under way */
     /* with passes: whether anything was launched since the last look */
     bool used_lately;
@@ -74,7 +75,7 @@ struct gate {
     /* the thread */
     bool started;
     int wake_fd, socket_fd;
-    bool sleeps_long;
+    uint64_t sleeps_until_ns; /* 0: awake */
     uint8_t in[FRAME_BYTES];
     size_t in_bytes;
     uint64_t connect_at_ns;
@@ -102,13 +103,15 @@ struct credit {
     uint64_t left;
 };
 
-#define PASSES 8
+#define PASSES 32
 extern _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
+extern _Thread_local struct credit credits[PASSES] __attribute__((tls_model("initial-exec")));
 extern atomic_uint_fast64_t pass_epoch;
 
 static inline struct pass *pass_for(CUstream stream)
 {
-    return &passes[(uintptr_t)stream / sizeof(struct pass) % PASSES]; /* shifts nothing: an index, and its offset, are bits of it */
+    /* Streams are pointers; dividing by the size of what is indexed costs nothing. */
+    return &passes[(uintptr_t)stream / sizeof(struct pass) % PASSES];
 }
 
 static inline bool has_pass(CUstream stream)
@@ -117,7 +120,18 @@ static inline bool has_pass(CUstream stream)
     return pass->stream == stream && pass->epoch == atomic_load_explicit(&pass_epoch, memory_order_relaxed);
 }
 
-/* Before and after a call that has no pass. */
+static inline bool spends_credit(CUstream stream)
+{
+    struct credit *credit = &credits[(uintptr_t)stream / sizeof(struct pass) % PASSES];
+    if (!credit->left || credit->stream != stream ||
+        credit->epoch != atomic_load_explicit(&pass_epoch, memory_order_relaxed))
+        return false;
+    credit->left--;
+    atomic_fetch_add_explicit(&credit->lane->on_credit, 1, memory_order_relaxed);
+    return true;
+}
+
+/* Before and after a call that has neither pass nor credit. */
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket);
 void gate_leave(struct ticket *ticket);
 
@@ -128,9 +142,10 @@ void gates_mark(void);
 struct gate *gate_of_device(CUdevice device);
 struct gate *gate_of_context(void);
 struct gate *gate_of_stream(CUstream stream, CUcontext *ctx);
-/* The gate of a GPU this process uses, by its UUID. */
+/* The gate of a GPU this process uses already, by its UUID (any of them for NULL); NULL if it uses none. */
 struct gate *gate_of_key(const char *key);
-void gate_wake(struct gate *gate);
+/* With its lock held: the thread is to look at the gate by then at the latest. */
+void gate_wake(struct gate *gate, uint64_t by_ns);
 /* With its lock held: what the session now says becomes known. */
 void gate_refresh(struct gate *gate);
 /* With its lock held: sends what can be sent. */

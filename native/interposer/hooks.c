@@ -19,7 +19,8 @@ static inline CUstream per_thread(CUstream stream)
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-/* With a pass it is a comparison and a jump; what needs a frame of its own is kept out of the way. */
+/* With a pass it is two comparisons and a jump, with credit a few more. What needs more registers, or a frame of its own, is
+ * kept out of the way. */
 #define GATED_FUNCTION(symbol, key, is_blocking, parameters, arguments)   \
     static __attribute__((noinline)) CUresult gated_##symbol parameters   \
     {                                                                     \
@@ -29,12 +30,18 @@ static inline CUstream per_thread(CUstream stream)
         gate_leave(&ticket);                                              \
         return result;                                                    \
     }                                                                     \
+    static __attribute__((noinline)) CUresult paced_##symbol parameters   \
+    {                                                                     \
+        if (!is_blocking && real.symbol && spends_credit(key))            \
+            return real.symbol arguments;                                 \
+        return gated_##symbol arguments;                                  \
+    }                                                                     \
     EXPORT CUresult symbol parameters;                                    \
     EXPORT CUresult symbol parameters                                     \
     {                                                                     \
         if (LIKELY(has_pass(key) && real.symbol))                         \
             return real.symbol arguments;                                 \
-        return gated_##symbol arguments;                                  \
+        return paced_##symbol arguments;                                  \
     }
 #define OWN_FUNCTION(symbol, parameters, arguments, handle)             \
     EXPORT CUresult symbol parameters;                                  \

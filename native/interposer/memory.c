@@ -64,7 +64,7 @@ bool memory_take(struct gate *gate, uint64_t bytes)
         session_ask(&gate->session, &asking, clock_ns());
         wait_for_answer(gate, &asking);
         gate_flush(gate);
-        gate_wake(gate); /* there is a report to send in time */
+        gate_wake(gate, gate->session.report_at_ns);
     }
     pthread_mutex_unlock(&gate->lock);
     if (fits && asking.answer != GRANTED)
@@ -77,7 +77,7 @@ void memory_give(struct gate *gate, uint64_t bytes)
     pthread_mutex_lock(&gate->lock);
     session_free(&gate->session, bytes, clock_ns());
     gate_flush(gate);
-    gate_wake(gate);
+    gate_wake(gate, gate->session.report_at_ns);
     pthread_mutex_unlock(&gate->lock);
 }
 

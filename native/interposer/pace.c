@@ -143,6 +143,7 @@ static void reached(struct lane *lane, struct marker *marker, uint64_t now_ns)
     lane->anchor = marker->event;
     lane->anchor_ns = at_ns;
     lane->stuck = false;
+    lane->gate->advanced = true;
     if (at_ns > lane->done_ns)
         lane->done_ns = at_ns;
     if (launches && at_ns > lane->gate->done_ns)
@@ -170,6 +171,7 @@ static void guess_tail(struct lane *lane, uint64_t now_ns)
     lane->completed = lane->launched;
     lane->done_ns = now_ns;
     lane->gate->done_ns = now_ns;
+    lane->gate->advanced = true;
 }
 
 static void poll_lane(struct lane *lane, uint64_t now_ns)

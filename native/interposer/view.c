@@ -2,6 +2,7 @@
 #include "memory.h"
 #include "own.h"
 #include "real.h"
+#include "settings.h"
 
 struct part {
     uint64_t total_bytes, used_bytes, free_bytes;
@@ -24,12 +25,24 @@ static struct part part_of(struct gate *gate)
     return part;
 }
 
+static bool has_context(CUdevice device)
+{
+    unsigned int flags;
+    int active = 0;
+    return real.cuDevicePrimaryCtxGetState && real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+           active;
+}
+
+/* Asking for the size of a GPU is not using it. The limit is the same on each GPU, so that of any one will do. */
 CUresult own_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     CUresult result = real.cuDeviceTotalMem_v2(bytes, device);
-    struct gate *gate = result == CUDA_SUCCESS && bytes ? gate_of_device(device) : NULL;
-    if (gate)
-        *bytes = part_of(gate).total_bytes;
+    if (result != CUDA_SUCCESS || !bytes)
+        return result;
+    struct gate *gate = has_context(device) ? gate_of_device(device) : gate_of_key(NULL);
+    uint64_t limit_bytes = gate ? part_of(gate).total_bytes : settings.memory_limit_bytes;
+    if (limit_bytes && limit_bytes < *bytes)
+        *bytes = limit_bytes;
     return result;
 }
 

@@ -1,6 +1,14 @@
-/* Launches a 2 ms kernel and waits for it, again and again, for argv[1] seconds. */
+/* Launches a 2 ms kernel and waits for it, again and again, for argv[1] seconds, or (0) until its input ends. */
+#include <poll.h>
+
 #include "cuda.h"
 #include "gaps.h"
+
+static bool goes_on(const struct gaps *gaps, double seconds)
+{
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    return seconds > 0 ? gaps_within(gaps, seconds) : poll(&input, 1, 0) == 0;
+}
 
 int main(int argc, char **argv)
 {
@@ -15,7 +23,7 @@ int main(int argc, char **argv)
     printf("running\n");
     fflush(stdout);
     gaps_begin(&gaps);
-    while (gaps_within(&gaps, atof(argv[1]))) {
+    while (goes_on(&gaps, atof(argv[1]))) {
         launch(kernel, stream);
         CHECK(cuStreamSynchronize(stream));
         gaps_step(&gaps);

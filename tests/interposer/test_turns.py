@@ -1,0 +1,54 @@
+"""Holding and letting go: who works holds, who is idle does not, with a quota and without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.interposer.harness import Node, line_of, tell
+
+
+def state(node: Node, pod: str) -> str:
+    return next((str(client["state"]) for client in node.clients() if client["pod"] == f"default/{pod}"), "")
+
+
+@pytest.mark.parametrize("streams", ["1", "300"])
+@pytest.mark.parametrize("percent", [100, 50])
+def test_who_works_holds_and_who_is_idle_lets_go(node: Node, percent: int, streams: str) -> None:
+    """300 streams are more than are watched at a time."""
+    node.set_quota("worker", core_percent=percent)
+    child = node.start(node.program("onoff"), streams, pod="worker")
+    for _ in range(2):
+        tell(child)
+        assert line_of(child) == "done"
+        assert percent < 100 or state(node, "worker") == "running"
+        node.wait_for(lambda: state(node, "worker") == "idle")
+    node.finish(child)
+
+
+def test_scheduling_off_lets_everybody_run(node: Node) -> None:
+    node.set_quota("worker", core_percent=1)
+    child = node.start(node.program("steady"), "1", pod="worker")
+    assert line_of(child) == "running"
+    node.daemon.control.ask("PUT", "/v1/scheduling", {"on": False})
+    out, _ = node.finish(child)
+    assert int(out.split()[1]) > 100, "of 500 that are possible in a second; a percent are 5"
+
+
+def test_a_gpu_is_used_from_its_first_context_on(make_node: Callable[..., Node]) -> None:
+    """Looking at the other GPU registers nobody there: a pod on two GPUs is scheduled otherwise."""
+    node = make_node("t4:2")
+    node.daemon.start()
+    node.set_quota("looker", memory_bytes=1 << 30)
+    code = (
+        "import ctypes; cuda = ctypes.CDLL('libcuda.so.1')\n"
+        "size, ctx = ctypes.c_size_t(), ctypes.c_void_p()\n"
+        "assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctx), 1) == 0\n"
+        "for device in (1, 0):\n"
+        "    assert cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0\n"
+        "    print(size.value)"
+    )
+    out, _ = node.run(*node.python("-c", code), pod="looker")
+    assert out.split() == [str(1 << 30)] * 2
+    assert sum("client registered" in line for line in node.daemon.log) == 1
