@@ -75,9 +75,9 @@ def test_ctrl_c_leaves_nothing_behind(bare: Place) -> None:
     assert not demo.stage.exists()
 
 
-def test_what_it_shows_is_what_the_driver_counted(bare: Place) -> None:
-    """Busy time in the driver's books against the closing table, for whoever is there all the time."""
-    with show(bare, 15) as demo:
+def shown_and_counted(bare: Place, seconds: int) -> tuple[dict[str, re.Match[str]], dict[str, float]]:
+    """The closing table, and busy time in the driver's books in percent of nearly the same time."""
+    with show(bare, seconds) as demo:
         wait_until(lambda: sorted(demo.clients()) == PODS, "all are on stage")
         state = read_state(demo.private_dir)
         assert state is not None
@@ -88,17 +88,32 @@ def test_what_it_shows_is_what_the_driver_counted(bare: Place) -> None:
         while not read_line(demo.process).startswith("What each"):
             after, end_ns = _busy_ns(node), time.monotonic_ns()
         node.close()
-        out = demo.rest()
-    rows = {match[2]: match for match in ROW.finditer(out)}
+        rows = {match[2]: match for match in ROW.finditer(demo.rest())}
+    assert not demo.stage.exists()
+    steady = ("demo/thirty", "demo/sixty", "demo/free")
+    return rows, {pod: (after[pids[pod]] - before[pids[pod]]) * 100 / (end_ns - start_ns) for pod in steady}
+
+
+def part_of_thirty(thirty: float, sixty: float) -> float:
+    return thirty * 90 / (thirty + sixty)
+
+
+def test_what_it_shows_is_what_the_driver_counted(bare: Place) -> None:
+    """On a machine that may be slow the two are compared by their proportion."""
+    rows, counted = shown_and_counted(bare, 15)
     assert sorted(rows) == PODS
     assert (rows["demo/thirty"][3], rows["demo/free"][3]) == ("30 %", "no quota")
-    for pod in ("demo/thirty", "demo/sixty", "demo/free"):
-        counted = (after[pids[pod]] - before[pids[pod]]) * 100 / (end_ns - start_ns)
-        assert float(rows[pod][4]) == pytest.approx(counted, abs=4), pod
-    together = float(rows["demo/thirty"][4]) + float(rows["demo/sixty"][4])
-    assert float(rows["demo/thirty"][4]) * 90 / together == pytest.approx(30, abs=3)
     assert rows["demo/pair-a"][5] == "12 GiB"
-    assert not demo.stage.exists()
+    shown = part_of_thirty(float(rows["demo/thirty"][4]), float(rows["demo/sixty"][4]))
+    assert shown == pytest.approx(part_of_thirty(counted["demo/thirty"], counted["demo/sixty"]), abs=3)
+    assert shown == pytest.approx(30, abs=3)
+
+
+@pytest.mark.verify
+def test_what_it_shows_is_what_the_driver_counted_to_the_point(bare: Place) -> None:
+    rows, counted = shown_and_counted(bare, 60)
+    for pod, percent in counted.items():
+        assert float(rows[pod][4]) == pytest.approx(percent, abs=2), pod
 
 
 def _busy_ns(node: SimulatedNode) -> dict[int, int]:
