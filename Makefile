@@ -10,7 +10,7 @@ FOR ?= 60
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled interposer libraries clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-day simgpu compiled interposer release-libs aarch64 libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ libraries:
 
 test: lint unit ## everything that must pass before a change lands
 
-unit: $(READY) simgpu interposer
+unit: $(READY) simgpu interposer aarch64
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify"
 
 # The simulated driver, with its test programs plain and under two sanitizers. valgrind is for the tests.
@@ -48,6 +48,27 @@ interposer: simgpu
 	@$(MAKE) --no-print-directory -s -C native/interposer tests
 	@$(MAKE) --no-print-directory -s -C native/interposer tests SANITIZE=address,undefined OUT=../../build/interposer-address SIMGPU=../../build/simgpu-address
 	@$(MAKE) --no-print-directory -s -C native/interposer tests SANITIZE=thread OUT=../../build/interposer-thread SIMGPU=../../build/simgpu-thread
+	@$(MAKE) --no-print-directory -s -C native/interposer CFLAGS="-O0 -g" OUT=../../build/interposer-O0
+
+# For every glibc since 2.17: zig has their symbol tables, which no installed compiler has.
+ZIG := $(VENV)/.zig
+RELEASE := ../../build/release
+RELEASE_CC = "$(CURDIR)/$(BIN)/python -m ziglang cc -target $(1)"
+export ZIG_GLOBAL_CACHE_DIR ?= $(CURDIR)/build/zig
+
+$(ZIG): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ziglang
+	@touch $@
+
+release-libs: $(ZIG) ## libnvshare.so for glibc 2.17 and later, x86-64 and aarch64, in build/release
+	@for machine in x86_64 aarch64; do \
+	  $(MAKE) --no-print-directory -s -C native/interposer TARGET=$$machine OUT=$(RELEASE)/$$machine CC=$(call RELEASE_CC,$$machine-linux-gnu.2.17) || exit 1; \
+	done
+
+# The simulated driver for aarch64, and a processor to run it on: for the test of that library.
+aarch64: release-libs
+	@command -v qemu-aarch64 >/dev/null && [ -e /usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1 ] || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends qemu-user libc6-arm64-cross; } || { echo "nvshare's aarch64 test needs qemu-aarch64 and the loader of libc6-arm64-cross" >&2; exit 2; }
+	@$(MAKE) --no-print-directory -s -C native/simgpu tests OUT=$(RELEASE)/simgpu-aarch64 CC=$(call RELEASE_CC,aarch64-linux-gnu.2.36)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -69,15 +90,16 @@ build/benchmarks/%: benchmarks/lock_cycles/%.c benchmarks/lock_cycles/frame.h
 	@mkdir -p $(@D)
 	$(CC) -O2 -std=c11 -Wall -Wextra -Werror -o $@ $<
 
-bench: $(READY) $(LOCK_CYCLES) simgpu compiled ## the figures that are ratios and rates, beside their contenders
+bench: $(READY) $(LOCK_CYCLES) simgpu interposer compiled ## the figures that are ratios and rates, beside their contenders
 	$(BIN)/python -m benchmarks.wire
 	@echo "the core in plain Python:" && $(BIN)/python -m benchmarks.core_events && $(BIN)/python -m benchmarks.simulator
 	@echo "the core compiled:" && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.core_events && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.simgpu_cost
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.lock_cycles
+	$(BIN)/python -m benchmarks.launch_overhead
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.scrape
 
-verify: $(READY) simgpu compiled ## the whole of what `make test` only samples
+verify: $(READY) simgpu interposer compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
 	$(BIN)/python -m tests.local.shares
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client

@@ -100,8 +100,10 @@ static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
     lanes_mark_tails(gate, now_ns, dropping ? 0 : TAIL_AGE_NS);
     bool idle = lanes_poll(gate, now_ns) && gate->inside == 0;
     pthread_cond_broadcast(&gate->changed);
-    if (idle)
+    if (idle && gate->working) {
         gate->working = false;
+        atomic_fetch_add(&pass_epoch, 1); /* whoever has credit left comes by, so that the bill goes on in time */
+    }
     if (dropping)
         return drain(gate, idle, now_ns);
     if (!gate->session.holds)

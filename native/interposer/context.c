@@ -100,3 +100,29 @@ CUresult own_cuStreamDestroy_v2(CUstream stream)
     lanes_forget_stream(stream);
     return real.cuStreamDestroy_v2(stream);
 }
+
+/* Before the program waits, what it waits for is marked: when that ended is then known exactly. */
+
+CUresult own_cuStreamSynchronize(CUstream stream)
+{
+    gates_mark();
+    return real.cuStreamSynchronize(stream);
+}
+
+CUresult own_cuEventSynchronize(CUevent event)
+{
+    gates_mark();
+    return real.cuEventSynchronize(event);
+}
+
+CUresult own_cuCtxSynchronize(void)
+{
+    gates_mark();
+    return real.cuCtxSynchronize();
+}
+
+CUresult own_cuCtxSynchronize_v2(CUcontext ctx)
+{
+    gates_mark();
+    return real.cuCtxSynchronize_v2(ctx);
+}

@@ -15,7 +15,9 @@
 _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
 atomic_uint_fast64_t pass_epoch = 1;
 
+static _Thread_local struct credit credits[PASSES] __attribute__((tls_model("initial-exec")));
 static struct gate gates[MAX_GATES];
+static atomic_int gates_made; /* those beyond have never been used */
 static pthread_mutex_t gates_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- which gates there are */
@@ -97,8 +99,11 @@ struct gate *gate_of_device(CUdevice device)
         return NULL;
     struct gate *gate = &gates[device];
     pthread_mutex_lock(&gates_lock);
-    if (!gate->key[0])
+    if (!gate->key[0]) {
         make_gate(gate, device);
+        if (device >= atomic_load(&gates_made))
+            atomic_store(&gates_made, device + 1);
+    }
     pthread_mutex_unlock(&gates_lock);
     return gate->started ? gate : NULL;
 }
@@ -131,6 +136,7 @@ void gates_forget(void)
             close(gates[i].socket_fd);
     }
     memset(gates, 0, sizeof(gates));
+    atomic_store(&gates_made, 0);
     pthread_mutex_init(&gates_lock, NULL);
 }
 
@@ -175,6 +181,7 @@ void gate_refresh(struct gate *gate)
     gate->open = open;
     gate->paced = paced;
     gate->shallow = shallow;
+    atomic_store_explicit(&gate->is_paced, paced, memory_order_relaxed);
     atomic_fetch_add(&pass_epoch, 1);
     pthread_cond_broadcast(&gate->changed);
 }
@@ -218,6 +225,40 @@ static void give_pass(CUstream stream)
     *pass_for(stream) = (struct pass){stream, atomic_load(&pass_epoch)};
 }
 
+static void give_credit(CUstream stream, struct lane *lane)
+{
+    uint64_t left = atomic_load(&captures) == 0 ? lane_credit(lane) : 0;
+    credits[pass_for(stream) - passes] = (struct credit){stream, atomic_load(&pass_epoch), lane, left};
+}
+
+static inline bool spend_credit(CUstream stream)
+{
+    struct credit *credit = &credits[pass_for(stream) - passes];
+    if (!credit->left || credit->stream != stream ||
+        credit->epoch != atomic_load_explicit(&pass_epoch, memory_order_relaxed))
+        return false;
+    credit->left--;
+    atomic_fetch_add_explicit(&credit->lane->on_credit, 1, memory_order_relaxed);
+    return true;
+}
+
+void gates_mark(void)
+{
+    uint64_t now_ns = 0;
+    int count = atomic_load_explicit(&gates_made, memory_order_relaxed);
+    for (int i = 0; i < count; i++) {
+        struct gate *gate = &gates[i];
+        if (!atomic_load_explicit(&gate->is_paced, memory_order_relaxed))
+            continue;
+        now_ns = now_ns ? now_ns : clock_ns();
+        pthread_mutex_lock(&gate->lock);
+        int mode = capture_relax();
+        lanes_mark_at_wait(gate, now_ns);
+        capture_restore(mode);
+        pthread_mutex_unlock(&gate->lock);
+    }
+}
+
 /* ---- passing */
 
 static void pass_through(struct gate *gate, struct lane *lane, bool blocking, struct ticket *ticket)
@@ -239,6 +280,7 @@ static void pass_through(struct gate *gate, struct lane *lane, bool blocking, st
         if (!blocking) {
             ticket->lane = lane;
             lane_launched(lane, ticket->entered_ns);
+            give_credit(ticket->stream, lane);
         }
     } else {
         gate->used_lately = true;
@@ -251,6 +293,9 @@ static void pass_through(struct gate *gate, struct lane *lane, bool blocking, st
 
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
 {
+    ticket->gate = NULL;
+    if (!blocking && spend_credit(stream))
+        return;
     *ticket = (struct ticket){.stream = stream};
     if (!library_start()) {
         give_pass(stream);

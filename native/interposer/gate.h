@@ -4,6 +4,7 @@
  *    `pass_epoch` is what it was when the pass was given; whatever changes for anybody makes all passes void.
  * 2. Passes are given only while nobody has a quota on the GPU. Else calls are paced: counted, kept to 20 ms of work in flight
  *    (or one kernel), and marked by events, at most one a millisecond and stream, so that it is known when work ended.
+ *    Under one lock a thread gets credit for a few launches more, which then need neither lock nor clock.
  * 3. At the end of a turn the gate closes, and the turn ends when every marker behind it has been reached. Nothing ever waits
  *    for a context, or for a stream the program did not use.
  * 4. Busy is from the first launch to the last completion; a gap under 2 ms is busy. A longer one ends the turn if somebody
@@ -18,6 +19,8 @@
 
 #include "abi.h"
 #include "session.h"
+
+#pragma GCC visibility push(hidden) /* so that launches reach what they look at without a detour */
 
 #define MAX_GATES 64
 #define MAX_LANES 256
@@ -39,6 +42,7 @@ struct lane { /* one stream, as far as it was used */
     bool dirty; /* was used with a pass: how much is behind it is not known */
     bool stuck; /* its work did not advance in time; it is not held back until it does */
     uint64_t launched, completed, batch_from;
+    atomic_uint_fast64_t on_credit; /* launched too, not yet added */
     uint64_t first_ns, last_ns, marked_ns; /* host time: of the oldest unfinished launch, the last one, the last marker */
     uint64_t done_ns;                      /* when its last completion was */
     uint64_t length_ns;                    /* of one launch, learned; 0: not known yet */
@@ -59,6 +63,7 @@ struct gate {
     struct session session;
     /* what was last made known to launching threads */
     bool open, paced, shallow;
+    atomic_bool is_paced; /* the same, for who does not hold the lock */
     /* the bill */
     uint64_t busy_ns, busy_since_ns, done_ns, kernel_ns, told_ns;
     bool working, told_idle;
@@ -90,13 +95,20 @@ struct pass {
     uint64_t epoch;
 };
 
+struct credit {
+    CUstream stream;
+    uint64_t epoch;
+    struct lane *lane;
+    uint64_t left;
+};
+
 #define PASSES 8
 extern _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
 extern atomic_uint_fast64_t pass_epoch;
 
 static inline struct pass *pass_for(CUstream stream)
 {
-    return &passes[((uintptr_t)stream ^ (uintptr_t)stream >> 5) / 2 % PASSES];
+    return &passes[(uintptr_t)stream / sizeof(struct pass) % PASSES]; /* shifts nothing: an index, and its offset, are bits of it */
 }
 
 static inline bool has_pass(CUstream stream)
@@ -108,6 +120,9 @@ static inline bool has_pass(CUstream stream)
 /* Before and after a call that has no pass. */
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket);
 void gate_leave(struct ticket *ticket);
+
+/* The program is about to wait: what it waits for is to be marked. */
+void gates_mark(void);
 
 /* The gate of a device; NULL when the device cannot be told. Registers with the daemon, once. */
 struct gate *gate_of_device(CUdevice device);
@@ -132,13 +147,16 @@ void lanes_forget_passes(void);
 void lanes_forget_context(CUcontext ctx);
 void lanes_forget_stream(CUstream stream);
 void lanes_forget_all(void);
-/* lane.c: with the gate's lock held */
+/* pace.c: with the gate's lock held */
 void lane_launched(struct lane *lane, uint64_t now_ns);
+/* How many launches more fit behind it without another look. */
+uint64_t lane_credit(struct lane *lane);
 void lane_mark_if_due(struct lane *lane, uint64_t now_ns);
 bool lane_is_full(struct lane *lane, uint64_t now_ns);
 /* Looks at the markers of all the gate's lanes; true when nothing is behind it. */
 bool lanes_poll(struct gate *gate, uint64_t now_ns);
 void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns);
+void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns);
 void lanes_make_dirty(struct gate *gate);
 /* When the lanes' work is expected to end. */
 uint64_t lanes_expected_end_ns(struct gate *gate);
@@ -162,4 +180,5 @@ bool library_start(void);
 /* The same without starting anything. */
 bool library_on(void);
 
+#pragma GCC visibility pop
 #endif

@@ -19,17 +19,22 @@ static inline CUstream per_thread(CUstream stream)
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-#define GATED_FUNCTION(symbol, key, is_blocking, parameters, arguments) \
-    EXPORT CUresult symbol parameters;                                  \
-    EXPORT CUresult symbol parameters                                   \
-    {                                                                   \
-        if (LIKELY(has_pass(key) && real.symbol))                       \
-            return real.symbol arguments;                               \
-        struct ticket ticket;                                           \
-        gate_enter(key, is_blocking, &ticket);                          \
-        CUresult result = real.symbol ? real.symbol arguments : MISSING; \
-        gate_leave(&ticket);                                            \
-        return result;                                                  \
+/* With a pass it is a comparison and a jump; what needs a frame of its own is kept out of the way. */
+#define GATED_FUNCTION(symbol, key, is_blocking, parameters, arguments)   \
+    static __attribute__((noinline)) CUresult gated_##symbol parameters   \
+    {                                                                     \
+        struct ticket ticket;                                             \
+        gate_enter(key, is_blocking, &ticket);                            \
+        CUresult result = real.symbol ? real.symbol arguments : MISSING;  \
+        gate_leave(&ticket);                                              \
+        return result;                                                    \
+    }                                                                     \
+    EXPORT CUresult symbol parameters;                                    \
+    EXPORT CUresult symbol parameters                                     \
+    {                                                                     \
+        if (LIKELY(has_pass(key) && real.symbol))                         \
+            return real.symbol arguments;                                 \
+        return gated_##symbol arguments;                                  \
     }
 #define OWN_FUNCTION(symbol, parameters, arguments, handle)             \
     EXPORT CUresult symbol parameters;                                  \

@@ -31,7 +31,7 @@ struct real {
 #undef CALLED_NVML
 };
 
-extern struct real real;
+extern struct real real __attribute__((visibility("hidden")));
 
 /* Finds the driver's, or NVML's. Before that all are NULL; a function that the driver does not have stays so. */
 void real_find(void);

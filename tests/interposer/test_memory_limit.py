@@ -1,15 +1,17 @@
-"""Memory limits: each kind of allocation to the byte, and many at once; the driver's own count is the referee."""
+"""Memory limits: each kind to the byte, and many at once; the driver's own count is the referee."""
 
 from __future__ import annotations
 
 import re
+import select
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nvshare.sim.gpu import ProcessStatus
-from tests.interposer.conftest import Node, line_of, tell
+from tests.interposer.harness import Node, line_of, tell
 
 MIB = 1 << 20
 LIMIT = 128 * MIB
@@ -73,11 +75,9 @@ def test_threads_and_processes_of_a_pod_never_exceed_it_and_lose_no_byte(node: N
     node.finish(children[0])
 
 
-def _has_line(child: object) -> bool:
-    import select
-
-    stdout = child.stdout  # type: ignore[attr-defined]
-    return bool(select.select([stdout], [], [], 0.002)[0])
+def _has_line(child: subprocess.Popen[str]) -> bool:
+    assert child.stdout is not None
+    return bool(select.select([child.stdout], [], [], 0.002)[0])
 
 
 def test_the_program_sees_its_part(node: Node) -> None:
@@ -110,7 +110,15 @@ def test_native_memory_stays_native_on_request(node: Node) -> None:
 
 @pytest.mark.parametrize(
     ("text", "limit"),
-    [("64Mi", 64 * MIB), ("1.5K", 1500), ("100", 100), ("0.0001K", None), ("4X", None), ("-1", None), ("9e9", None)],
+    [
+        ("64Mi", 64 * MIB),
+        ("1.5K", 1500),
+        ("100", 100),
+        ("0.0001K", None),
+        ("4X", None),
+        ("-1", None),
+        ("9e9", None),
+    ],
 )
 def test_a_bad_limit_is_named_and_the_program_runs(node: Node, text: str, limit: int | None) -> None:
     out, err = node.run(node.program("view"), "total", NVSHARE_GPU_MEMORY_LIMIT=text)

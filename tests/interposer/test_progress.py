@@ -1,4 +1,4 @@
-"""Exclusivity never costs progress: programs whose kernels wait for each other, or for what stands at a gate."""
+"""Exclusivity never costs progress: kernels that wait for each other, or for what stands at a gate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interposer.conftest import Node, line_of
+from tests.interposer.harness import Node, line_of
 
 GAP_MS = 1500
 SECONDS = [3, pytest.param(20, marks=pytest.mark.verify)]
@@ -44,9 +44,11 @@ def test_crossing_collectives_over_two_gpus(make_node: Callable[..., Node], seco
 
 
 @pytest.mark.parametrize("seconds", SECONDS)
-@pytest.mark.parametrize(("program", "extra"), [("tied", {"NVSHARE_MANAGED": "0"}), ("flag", {}), ("capture", {})])
+@pytest.mark.parametrize(
+    ("program", "extra"), [("tied", {"NVSHARE_MANAGED": "0"}), ("flag", {}), ("capture", {})]
+)
 def test_beside_another_tenant(node: Node, program: str, extra: dict[str, str], seconds: int) -> None:
-    """Processes tied by shared memory, a host flag whose writer waits at the gate, captures while turns end."""
+    """Processes tied by shared memory, a host flag whose writer waits at the gate, captures."""
     quotas(node, odd=40, plain=40)
     odd = node.start(node.program(program), str(seconds), pod="odd", **extra)
     plain = node.start(node.program("steady"), str(seconds), pod="plain")

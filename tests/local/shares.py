@@ -97,7 +97,7 @@ def working(children: list[subprocess.Popen[str]]) -> Iterator[None]:
 def native_rate(place: Place, command: tuple[str, ...], processes: int) -> float:
     simulated = place.state().simulated
     assert simulated is not None
-    driver = simulated.environment() | {"LD_LIBRARY_PATH": simulated.libraries}
+    driver = simulated.environment({})
     children = [place.start(*command, **driver) for _ in range(processes)]
     with working(children):
         [rate], _ = rates(place, [[child.pid for child in children]], NATIVE_SEC)

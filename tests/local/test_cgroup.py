@@ -11,6 +11,7 @@ import pytest
 
 from nvshare.local import cgroup
 from nvshare.local.cgroup import Hierarchy, hierarchies, own_directory
+from nvshare.node.controlling import NoDaemon
 from nvshare.pods.cgroups import RUN_PREFIX
 from nvshare.pods.identity import process_of
 from tests.local.harness import Place, gone, read_line, wait_until
@@ -83,7 +84,8 @@ def test_a_cgroup_is_entered_left_and_swept(number: int, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="without a cgroup nothing tells of it")
-def test_a_job_whose_run_was_killed_stays_in_its_pod_whatever_it_claims(node: Place) -> None:
+@pytest.mark.parametrize("restart", [False, True], ids=["same daemon", "daemon killed"])
+def test_a_job_whose_run_was_killed_stays_in_its_pod_whatever_it_claims(node: Place, restart: bool) -> None:
     gpu = node.control.ask("GET", "/v1/gpus")["gpus"][0]["gpu"]
     options = ("--pod", "ml/job", "--gpu-core-limit", "40")
     job = node.run(*options, command=(sys.executable, "-c", JOB, gpu))
@@ -91,6 +93,11 @@ def test_a_job_whose_run_was_killed_stays_in_its_pod_whatever_it_claims(node: Pl
     assert _rows(node) == [("ml/job", first, 40)]
     job.kill()  # the run, not the job
     job.wait(PATIENCE_SEC)
+    if restart:
+        wait_until(lambda: bool(node.control.ask("GET", "/v1/status")["checkpoint_current"]), "all is saved")
+        before = node.control.ask("GET", "/v1/status")["pid"]
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: _resumed(node, before, first), "it is back with a new daemon")
     assert job.stdin is not None
     job.stdin.write("\n")
     job.stdin.flush()
@@ -100,6 +107,14 @@ def test_a_job_whose_run_was_killed_stays_in_its_pod_whatever_it_claims(node: Pl
         os.kill(pid, signal.SIGKILL)
         assert gone(pid)
     wait_until(lambda: node.limits("ml/job")["core_percent"] == 100, "the limits end with the job")
+
+
+def _resumed(node: Place, former_daemon: int, pid: int) -> bool:
+    try:
+        daemon = node.control.ask("GET", "/v1/status")["pid"]
+        return daemon != former_daemon and [row["pid"] for row in node.clients()] == [pid]
+    except NoDaemon:
+        return False
 
 
 def _rows(node: Place) -> list[tuple[str, int, int]]:

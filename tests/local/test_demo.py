@@ -77,7 +77,7 @@ def test_ctrl_c_leaves_nothing_behind(bare: Place) -> None:
 
 def test_what_it_shows_is_what_the_driver_counted(bare: Place) -> None:
     """Busy time in the driver's books against the closing table, for whoever is there all the time."""
-    with show(bare, 25) as demo:
+    with show(bare, 15) as demo:
         wait_until(lambda: sorted(demo.clients()) == PODS, "all are on stage")
         state = read_state(demo.private_dir)
         assert state is not None

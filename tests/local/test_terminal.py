@@ -31,10 +31,10 @@ for line in sys.stdin:
 class Shell:
     """bash on a terminal of its own."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], kind: str = "dumb") -> None:
         self.pid, self.terminal = os.forkpty()
         if self.pid == 0:
-            prompt = {"PS1": "prompt> ", "TERM": "dumb"}
+            prompt = {"PS1": "prompt> ", "TERM": kind}
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], environment | prompt)
         self.seen = ""
         self.wait_for("prompt> ")
@@ -111,6 +111,21 @@ def test_ctrl_z_stops_it_and_fg_continues_it(shell: Shell) -> None:
     shell.wait_for("Stopped")
     shell.type("kill %1; fg; echo code $?\n")
     shell.wait_for("code 143")
+
+
+def test_the_node_itself_shows_a_live_table(bare: Place) -> None:
+    found = Shell(bare.environment | {"UP": " ".join((*NVSHARE, "up", "--sim", "t4:1"))}, "xterm")
+    try:
+        found.type("$UP\n")
+        found.wait_for("SIMULATED GPUs (t4:1)")
+        found.wait_for("0 tenants")
+        found.wait_for("asked")
+        found.type("\x03")
+        found.wait_for("node ended")
+        found.type("echo code $?\n")
+        found.wait_for("code 0")
+    finally:
+        found.close()
 
 
 def test_it_works_in_a_pipeline(shell: Shell) -> None:

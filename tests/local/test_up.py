@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -107,6 +108,23 @@ def test_a_daemon_that_dies_is_started_again_but_not_for_ever(bare: Place) -> No
     assert up.returncode == 1
     assert f"ended {RESTARTS_PER_MINUTE + 1} times within a minute" in error
     assert not (bare.private_dir / "node").exists()
+
+
+def test_a_node_in_the_background_that_failed_is_told_of(bare: Place) -> None:
+    """Its daemon cannot start again: the directory that it needs is gone and no directory may be there."""
+    assert bare.nvshare("up", "--sim", "t4:1", "--detach").returncode == 0
+    pid = bare.state().pid
+    shutil.rmtree(bare.sock_dir)
+    bare.sock_dir.write_text("not a directory")
+    os.kill(_daemon_pid(bare), signal.SIGKILL)
+    assert gone(pid)
+    down = bare.nvshare("down")
+    assert down.returncode == 3
+    assert "the last one failed: the daemon did not start" in down.stderr
+    bare.sock_dir.unlink()
+    assert bare.nvshare("up", "--sim", "t4:1", "--detach").returncode == 0
+    assert bare.nvshare("down").returncode == 0
+    assert "failed" not in bare.nvshare("down").stderr
 
 
 def _daemon_pid(bare: Place) -> int:

@@ -64,6 +64,12 @@ def command(context: click.Context, private_dir: str | None, as_json: bool) -> N
     """Look into the daemon and change quotas.
 
     \b
+    Examples:
+      nvshare ctl clients
+      nvshare ctl explain ml/train
+      nvshare ctl quota set ml/train --core 80 --memory 8Gi
+
+    \b
     Exit codes: 0 done; 2 not accepted; 3 no daemon; 5 not permitted.
     """
     context.obj = Caller(private_directory(private_dir), as_json)

@@ -18,6 +18,11 @@ def command(private_dir: str | None) -> None:
     Programs that use its GPUs go on without quotas.
 
     \b
+    Examples:
+      nvshare down
+      nvshare down --private-dir /run/nvshare-private
+
+    \b
     Exit codes: 0 ended; 1 it does not end; 3 no node is up; 5 not permitted.
     """
     directory = private_directory(private_dir)

@@ -10,6 +10,7 @@ import click
 from nvshare.cli.ending import EXIT_BAD_INPUT, fail
 from nvshare.core.settings import SettingError
 from nvshare.local.node import NodeError, NodePlan
+from nvshare.local.ports import metrics_settings
 from nvshare.local.up import detach, say, up
 from nvshare.node.config import ConfigError, load
 
@@ -42,7 +43,7 @@ def command(cards: str | None, detached: bool, sock_dir: str | None, private_dir
         config = load(flags, os.environ, None)
     except (SettingError, ConfigError) as error:
         fail(error, EXIT_BAD_INPUT)
-    plan = NodePlan(config.sock_dir, config.private_dir, cards)
+    plan = NodePlan(config.sock_dir, config.private_dir, cards, metrics_settings(os.environ))
     if detached:
         sys.exit(say(detach(plan)))
     try:

@@ -3,7 +3,9 @@
 Rules:
 1. A pod is billed from the first launch to the last completion of a hold, over all its processes.
 2. One client that tells its own busy time is billed by that; it leaves out the time messages took.
-   Several, or clients that cannot tell, are billed by what they held less what they said was idle.
+   Several are billed from the first of their stints on, each of which ended when its client let go and
+   began as much earlier as it was busy. Clients that cannot tell are billed by what they held less what
+   they said was idle.
 3. What was held and not used is not owed later: a hold banks no credit.
 4. Idle time that was borrowed is not owed back; a turn taken by right is, with its overrun.
 5. While others fill a holder's gaps its kernels take longer, but its gaps are the host's and do not.
@@ -80,6 +82,10 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
             busy_ns = _own_busy(gpu, tenant, busy_ns, held_ns, now_ns)
         if busy_ns < bill_ns:
             bill_ns = busy_ns if busy_ns > 0 else 0
+    elif tenant.hold_from_ns != CLOSED and now_ns - tenant.hold_from_ns < held_ns and not account.paused:
+        bill_ns = now_ns - tenant.hold_from_ns
+        if tenant is gpu.holder and held_ns - bill_ns < DEAD_CEILING_NS:
+            gpu.learn_dead(held_ns - bill_ns)
     if held_ns:
         account.settle_hold(now_ns, held_ns, bill_ns)
         tenant.tally.settle(gpu.crowd, held_ns, bill_ns, now_ns)

@@ -21,6 +21,7 @@ def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     if not client.holds:
         client.holds = True
         client.granted_ns = now_ns
+        client.hold_mark_ns = client.busy_ns
         tenant.holding += 1
         tenant.working += 1
         if tenant.hold_client is None:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from nvshare.core.units import ACCEPTED_BYTES
+
 NS_PER_MS: Final = 10**6
 NS_PER_SEC: Final = 10**9
 BYTES_PER_GIB: Final = 2**30
@@ -183,6 +185,39 @@ SETTINGS: Final = (
 )
 
 
+class LibraryRow(NamedTuple):
+    """One variable of the library in CUDA programs, which is read there (native/interposer/settings.c)."""
+
+    variable: str
+    default: str
+    accepted: str
+    meaning: str
+
+
+_SWITCH: Final = Choice(("0", "1", "false", "true")).describe()
+
+LIBRARY_SETTINGS: Final = (
+    LibraryRow(
+        "NVSHARE_GPU_MEMORY_LIMIT",
+        "none",
+        ACCEPTED_BYTES,
+        "memory limit of the program's pod on each GPU; the lower of this and the daemon's holds, and what"
+        " `nvshare ctl` sets overrides both",
+    ),
+    LibraryRow(
+        "NVSHARE_ENABLE_SINGLE_OVERSUB", "0", _SWITCH, "1: one process may allocate more than the card has"
+    ),
+    LibraryRow(
+        "NVSHARE_MANAGED",
+        "1",
+        _SWITCH,
+        "0: allocations stay native, so that IPC, peer and network paths work; they must then fit beside"
+        " those of others",
+    ),
+    LibraryRow("NVSHARE_DISABLE", "0", _SWITCH, "1: the library does nothing"),
+)
+
+
 def read_settings(environment: Mapping[str, str]) -> tuple[Settings, list[str]]:
     """The settings, and one warning for each variable that is set but does nothing."""
     values: dict[str, int | str] = {}
@@ -199,6 +234,23 @@ def read_settings(environment: Mapping[str, str]) -> tuple[Settings, list[str]]:
         else:
             warnings.append(f"{row.variable}={text} has {row.meaning}")
     return Settings(**values), warnings  # type: ignore[arg-type]
+
+
+def library_section() -> list[str]:
+    """What the library reads, for docs/settings.md."""
+    lines = [
+        "",
+        "## Of the library in CUDA programs",
+        "",
+        "A value that is not accepted is told in one line on standard error and counts as not set; the",
+        "program runs. The library also reads `NVSHARE_SOCK_DIR` and `NVSHARE_DEBUG`, the daemon's own.",
+        "",
+        "| variable | default | accepted | meaning |",
+        "| --- | --- | --- | --- |",
+    ]
+    for row in LIBRARY_SETTINGS:
+        lines.append(f"| `{row.variable}` | `{row.default}` | {row.accepted} | {row.meaning} |")
+    return lines
 
 
 def settings_page() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nvshare.core.account import WHOLE, Account, UsageWindow
+from nvshare.core.account import CLOSED, WHOLE, Account, UsageWindow
 from nvshare.core.effects import Drop, DropReason, Grant
 from nvshare.core.limits import PodLimits
 from nvshare.core.memory import MemoryAccount
@@ -34,6 +34,7 @@ class Client:
         "grant",
         "granted_ns",
         "hints",
+        "hold_mark_ns",
         "holds",
         "idle",
         "key",
@@ -58,6 +59,7 @@ class Client:
         self.dropping = False  # DROP was sent, the release has not come
         self.idle = False  # holds, and has told us that nothing runs
         self.busy_ns = 0  # cumulative, as last reported
+        self.hold_mark_ns = 0  # what that was when it was let through the gate
         self.wanted_ns = 0
         self.granted_ns = 0
         self.hints = (False, False, False)  # as last told
@@ -82,6 +84,7 @@ class Tenant:
         "gap_permille",
         "hold_beside",
         "hold_client",
+        "hold_from_ns",
         "hold_lag_ns",
         "hold_shared",
         "holding",
@@ -131,6 +134,7 @@ class Tenant:
         self.working = 0  # holders not known to be idle
         self.hold_client: Client | None = None  # the only client of the present hold so far
         self.hold_shared = False  # more than one client took part in the present hold
+        self.hold_from_ns = CLOSED  # when the first stint began of those that told, in a shared hold
         self.busy_mark_ns = 0  # hold_client's cumulative busy time at the last settlement
         self.active = False
         self.idle_since_ns = 0

@@ -74,8 +74,14 @@ def release(
     tenant = client.tenant
     if busy_ns is None:
         tenant.hold_shared = True  # no word of its busy time: billed by what it held
-    elif busy_ns > client.busy_ns:
-        client.busy_ns = busy_ns
+        tenant.hold_from_ns = 0
+    else:
+        if busy_ns > client.busy_ns:
+            client.busy_ns = busy_ns
+        if tenant.hold_shared:
+            from_ns = now_ns - client.busy_ns + client.hold_mark_ns
+            if tenant.hold_from_ns == CLOSED or from_ns < tenant.hold_from_ns:
+                tenant.hold_from_ns = from_ns
     if kernel_ns:
         tenant.kernel_ns = kernel_ns
     client.holds = client.dropping = False
@@ -112,6 +118,7 @@ def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
         late.drained(gpu, tenant, now_ns - tenant.dropped_ns)
     tenant.unresponsive = False
     tenant.hold_client = None
+    tenant.hold_from_ns = CLOSED
     tenant.hold_shared = tenant.hold_beside = False
     tenant.served_ns = tenant.waiting_since_ns = now_ns
     if not tenant.in_set:
@@ -141,6 +148,7 @@ def resume_hold(gpu: Gpu, client: Client, now_ns: int) -> None:
     tenant = client.tenant
     client.holds = True
     client.granted_ns = now_ns
+    client.hold_mark_ns = client.busy_ns
     tenant.holding += 1
     tenant.working += 1
     tenant.hold_shared = tenant.hold_client is not None

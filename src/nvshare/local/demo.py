@@ -24,6 +24,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from nvshare.local.node import Node, NodeError, NodePlan
+from nvshare.local.ports import metrics_settings
 from nvshare.local.screen import Screen, told_to_end
 from nvshare.local.summary import TenantRow, as_lines, as_table, on_terminal
 from nvshare.local.up import describe
@@ -151,7 +152,7 @@ def stage() -> Iterator[NodePlan]:
     directory.chmod(0o711)
     slices = {"NVSHARE_SWITCH_TIME_MODE": "fixed", "NVSHARE_SWITCH_TIME_FIXED": str(SLICE_SEC)}
     try:
-        yield NodePlan(directory / "s", directory / "p", settings=slices)
+        yield NodePlan(directory / "s", directory / "p", settings=slices | metrics_settings({}))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Final
 
 INTERPOSER: Final = "libnvshare.so"
+_SEPARATORS: Final = frozenset(" \t\n:")
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
 class InterposerMissingError(Exception):
-    """The library was not built."""
+    """The library was not built, or cannot be used where it is."""
 
 
 def interposer_library() -> Path:
@@ -18,6 +19,11 @@ def interposer_library() -> Path:
     places = (_PACKAGE / "lib" / INTERPOSER, _PACKAGE.parents[1] / "build" / "interposer" / INTERPOSER)
     for place in places:
         if place.exists():
+            if set(str(place)) & _SEPARATORS:
+                raise InterposerMissingError(
+                    f"{str(place)!r} cannot be preloaded: the loader takes blanks and colons for separators;"
+                    " install the package under another path"
+                )
             return place
     raise InterposerMissingError(
         f"no {INTERPOSER} in {' or '.join(str(place.parent) for place in places)}:"

@@ -27,7 +27,14 @@ from pathlib import Path
 from typing import IO, Final
 
 from nvshare.gpu import nvml
-from nvshare.local.state import NodeState, Simulated, lock_node, node_directory, write_state
+from nvshare.local.state import (
+    NodeState,
+    Simulated,
+    forget_failure,
+    lock_node,
+    node_directory,
+    write_state,
+)
 from nvshare.node import directories
 from nvshare.node.controlling import Controller, NoDaemon
 from nvshare.pods.identity import process_of
@@ -65,11 +72,6 @@ class NodePlan:
     @property
     def sim_directory(self) -> Path:
         return node_directory(self.private_dir) / "sim"
-
-
-def search_path(first: str, rest: str) -> str:
-    """A list of directories or libraries for the loader, with one more in front."""
-    return f"{first}:{rest}" if rest else first
 
 
 def _real_gpus() -> int:
@@ -146,6 +148,7 @@ class Node:
         """Return when the daemon answers. Raises NodeError, and leaves nothing behind then."""
         try:
             self._lock = lock_node(self.plan.private_dir)
+            forget_failure(self.plan.private_dir)
         except directories.DirectoryTaken as error:
             whose = f"with pid {error.pid}" if error.pid else "of somebody else"
             raise NodeError(
@@ -174,9 +177,7 @@ class Node:
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, **self.plan.settings}
         if self._simulated is not None:
-            environment |= self._simulated.environment()
-            rest = environment.get("LD_LIBRARY_PATH", "")
-            environment["LD_LIBRARY_PATH"] = search_path(self._simulated.libraries, rest)
+            environment |= self._simulated.environment(environment)
         return environment
 
     def _start_daemon(self) -> None:

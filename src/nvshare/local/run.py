@@ -21,8 +21,7 @@ from nvshare.gpu.inventory import Device, GpuError, Inventory
 from nvshare.local import cgroup
 from nvshare.local.job import adopted, run_job
 from nvshare.local.libraries import interposer_library
-from nvshare.local.node import search_path
-from nvshare.local.state import NodeState, read_state
+from nvshare.local.state import NodeState, read_state, search_path
 from nvshare.node.controlling import Controller
 
 
@@ -68,10 +67,7 @@ def job_environment(
     environment = {**inherited, "NVSHARE_SOCK_DIR": sock_dir}
     environment["LD_PRELOAD"] = search_path(str(library), inherited.get("LD_PRELOAD", ""))
     if node is not None and node.simulated is not None:
-        environment |= node.simulated.environment()
-        environment["LD_LIBRARY_PATH"] = search_path(
-            node.simulated.libraries, inherited.get("LD_LIBRARY_PATH", "")
-        )
+        environment |= node.simulated.environment(inherited)
     return environment
 
 

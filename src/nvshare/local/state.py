@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +19,14 @@ from nvshare.pods.identity import Process, process_of
 
 _DIRECTORY: Final = "node"
 _FILE: Final = "state.json"
+_FAILURE: Final = "node.failed"
 _FILE_BYTES_MAX: Final = 65_536
 _ATTEMPTS_MAX: Final = 5
+
+
+def search_path(first: str, rest: str) -> str:
+    """A list of directories or libraries for the loader, with one more in front."""
+    return f"{first}:{rest}" if rest else first
 
 
 class Simulated(msgspec.Struct, frozen=True):
@@ -29,9 +36,13 @@ class Simulated(msgspec.Struct, frozen=True):
     directory: str
     libraries: str
 
-    def environment(self) -> dict[str, str]:
-        """What a program needs to find them, except for the search path of libraries."""
-        return {"NVSHARE_SIM": self.cards, "NVSHARE_SIM_DIR": self.directory}
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """What a program needs to find them, and their driver before any other."""
+        return {
+            "NVSHARE_SIM": self.cards,
+            "NVSHARE_SIM_DIR": self.directory,
+            "LD_LIBRARY_PATH": search_path(self.libraries, inherited.get("LD_LIBRARY_PATH", "")),
+        }
 
 
 class NodeState(msgspec.Struct, frozen=True):
@@ -84,3 +95,20 @@ def lock_node(private_dir: Path) -> int:
             pass
         os.close(descriptor)  # the last owner removed what we have just locked
     raise directories.DirectoryError(f"{directory} does not stay where it is")
+
+
+def write_failure(private_dir: Path, why: str) -> None:
+    """Why a node in the background ended that nobody told to; kept until the next one starts."""
+    (private_dir / _FAILURE).write_text(why)
+
+
+def read_failure(private_dir: Path) -> str:
+    try:
+        with (private_dir / _FAILURE).open(errors="replace") as file:
+            return file.read(_FILE_BYTES_MAX)
+    except FileNotFoundError:
+        return ""
+
+
+def forget_failure(private_dir: Path) -> None:
+    (private_dir / _FAILURE).unlink(missing_ok=True)

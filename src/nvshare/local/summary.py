@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from rich.console import Console
 from rich.table import Table
 
 from nvshare.core.units import format_bytes
@@ -182,4 +183,5 @@ def as_lines(rows: Iterable[TenantRow]) -> list[str]:
 
 
 def on_terminal() -> bool:
-    return sys.stdout.isatty()
+    """One that can show a table which changes."""
+    return sys.stdout.isatty() and not Console().is_dumb_terminal

@@ -14,8 +14,9 @@ import msgspec
 
 from nvshare.core.units import format_bytes
 from nvshare.local.node import END_SEC, Node, NodeError, NodePlan
+from nvshare.local.ports import tell_of_metrics
 from nvshare.local.screen import Screen, told_to_end
-from nvshare.local.state import read_state
+from nvshare.local.state import read_failure, read_state, write_failure
 from nvshare.pods.identity import open_process
 
 _ANSWER_BYTES_MAX: Final = 65_536
@@ -36,6 +37,7 @@ def describe(node: Node) -> str:
         why = "" if node.plan.cards is not None else "no real GPU was found here; "
         lines.append(f"SIMULATED GPUs ({node.simulated.cards}): {why}nothing here uses a real GPU")
     lines += [f"gpu {gpu['index']}: {gpu['gpu']}, {format_bytes(gpu['total_bytes'])}" for gpu in gpus]
+    lines += [line] if (line := tell_of_metrics(node.plan.settings)) else []
     lines.append(f"node up: pid {os.getpid()}, daemon pid {node.daemon_pid}, sockets in {node.plan.sock_dir}")
     return "\n".join(lines)
 
@@ -99,6 +101,9 @@ def _serve(plan: NodePlan, answer: Callable[[str, int], None]) -> int:
             answer(f"{describe(node)}\n{HINT}nvshare down", 0)
             while not select.select([wake], [], [], 0)[0]:
                 node.watch(60, wake)
+        except NodeError as error:
+            write_failure(plan.private_dir, str(error))
+            return error.code
         finally:
             node.stop()
     return 0
@@ -109,7 +114,8 @@ def down(private_dir: Path) -> Answer:
     state = read_state(private_dir)
     pidfd = None if state is None else open_process(state.process)
     if state is None or pidfd is None:
-        return Answer(f"no node is up ({private_dir})", 3)
+        why = read_failure(private_dir)
+        return Answer(f"no node is up ({private_dir}){f'; the last one failed: {why}' if why else ''}", 3)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         if not select.select([pidfd], [], [], 2 * END_SEC)[0]:

@@ -23,6 +23,7 @@ from nvshare.core.settings import (
     SettingRow,
     Settings,
     Whole,
+    library_section,
     read_settings,
     settings_page,
 )
@@ -296,4 +297,4 @@ def daemon_settings_page() -> str:
         when = "at once" if row.live else "restart"
         cells = [f"`{row.variable}`", f"`{row.default}`", unit, row.accepts.describe(), when, row.meaning]
         lines.append("| " + " | ".join(cells) + " |")
-    return settings_page() + "\n".join(lines) + "\n"
+    return settings_page() + "\n".join([*lines, *library_section()]) + "\n"

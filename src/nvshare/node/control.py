@@ -68,6 +68,7 @@ class Desk:
     started_ns: int
     token: str
     status: Callable[[], dict[str, object]]
+    save: Callable[[], None]
 
 
 def _json(content: object, status: int = 200) -> Response:
@@ -229,6 +230,7 @@ class Control:
             limits = self._roster.set_limits(word)
         except ValueError as error:
             raise BadRequest(str(error)) from error
+        self._desk.save()  # what it starts cannot register it again, should the daemon die in this second
         return _json({"pod": pod, "limits": limits._asdict(), "cgroup": cgroup}, 201)
 
     async def token(self, _request: Request) -> Response:

@@ -166,7 +166,7 @@ class Daemon:
     def _listen(self, started_ns: int) -> list[Listener]:
         roster, bounds = self.roster, self.bounds
         private_dir, sock_dir = self.config.private_dir, self.config.sock_dir
-        desk = Desk(roster, started_ns, read_token(private_dir), self._status)
+        desk = Desk(roster, started_ns, read_token(private_dir), self._status, self._save_now)
         gate = Gate(roster, Control(desk).app(), bounds)
         control = directories.listen(
             private_dir / directories.CONTROL_SOCKET, directories.CONTROL_MODE, bounds.backlog
@@ -234,6 +234,10 @@ class Daemon:
             self._save(now_ns)
             hub.counters.callbacks.add(hub.clock() - now_ns)
         hub.loop.call_later(self.bounds.checkpoint_every_ns / 1e9, self._save_again)
+
+    def _save_now(self) -> None:
+        self.roster.hub.changed = False
+        self._save(self.roster.hub.clock())
 
     def _save(self, now_ns: int) -> None:
         roster = self.roster

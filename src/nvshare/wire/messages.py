@@ -108,8 +108,8 @@ _ROWS: Final = (
         _CLIENT,
         1,
         ("pod_name", "pod_namespace", "gpu_uuid", "memory_limit_bytes", "host_pid"),
-        "first message of a client; host_pid is the client's own view of its pid, memory_limit_bytes the limit"
-        " its environment states (0: none; read from version 3 on)",
+        "first message of a client; host_pid is the client's own view of its pid, memory_limit_bytes the"
+        " limit its environment states (0: none; read from version 3 on)",
         fixed_id=REGISTER_ID,
     ),
     MessageRow(

@@ -1,0 +1,242 @@
+/* How far the work behind a gate has got: what was launched, marked and reached. Rules in gate.h. */
+#include "gate.h"
+#include "real.h"
+
+#define IN_FLIGHT_NS (20 * MS)
+#define SHALLOW_NS (MS * 3 / 10)
+#define IN_FLIGHT_MAX 512 /* launches; a driver's own queue must never be what stops us */
+#define MARK_EVERY_NS MS
+/* A kernel may wait for what its own program is about to launch: after a while nothing is held back behind it. */
+#define STUCK_MIN_NS (200 * MS)
+#define STUCK_MAX_NS SECOND
+
+static uint64_t unfinished(const struct lane *lane)
+{
+    return lane->launched - lane->completed;
+}
+
+static uint64_t last_marked(const struct lane *lane)
+{
+    return lane->head == lane->tail ? lane->completed : lane->ring[(lane->tail + MARKERS - 1) % MARKERS].launches;
+}
+
+/* Adds what was launched on credit. */
+static void settle_credit(struct lane *lane, uint64_t now_ns)
+{
+    uint64_t launches = atomic_exchange(&lane->on_credit, 0);
+    if (!launches)
+        return;
+    if (!unfinished(lane))
+        lane->first_ns = lane->last_ns > lane->done_ns ? lane->last_ns : lane->done_ns;
+    lane->launched += launches;
+    lane->last_ns = now_ns;
+}
+
+static uint64_t in_flight_max(const struct lane *lane)
+{
+    uint64_t room_ns = lane->gate->shallow ? SHALLOW_NS : IN_FLIGHT_NS;
+    uint64_t fit = lane->length_ns ? room_ns / lane->length_ns : 1;
+    return fit < 1 ? 1 : fit > IN_FLIGHT_MAX ? IN_FLIGHT_MAX : fit;
+}
+
+/* On a stream of the thread's current context. */
+static void record(struct lane *lane, uint64_t now_ns)
+{
+    settle_credit(lane, now_ns);
+    /* One place stays free, so that the marker before the oldest pending one can still be compared with. */
+    if ((lane->tail - lane->head) % MARKERS >= MARKERS - 2)
+        return;
+    struct marker *marker = &lane->ring[lane->tail];
+    if (real.cuEventRecord(marker->event, lane->stream) != CUDA_SUCCESS)
+        return;
+    marker->launches = lane->launched;
+    lane->tail = (lane->tail + 1) % MARKERS;
+    lane->marked_ns = now_ns;
+    lane->dirty = false;
+}
+
+/* Before a launch on a stream that was idle for a while: an event that is reached at once tells GPU time and host time. */
+static void begin_anew(struct lane *lane, uint64_t now_ns)
+{
+    if (real.cuEventRecord(lane->start, lane->stream) == CUDA_SUCCESS) {
+        lane->anchor = lane->start;
+        lane->anchor_ns = now_ns;
+    }
+}
+
+static void record_from_elsewhere(struct lane *lane, uint64_t now_ns)
+{
+    CUcontext popped;
+    if (real.cuCtxPushCurrent_v2(lane->ctx) != CUDA_SUCCESS)
+        return;
+    record(lane, now_ns);
+    real.cuCtxPopCurrent_v2(&popped);
+}
+
+void lane_launched(struct lane *lane, uint64_t now_ns)
+{
+    settle_credit(lane, now_ns);
+    if (!unfinished(lane)) {
+        lane->first_ns = now_ns;
+        if (!lane->anchor || now_ns - lane->done_ns > GAP_NS)
+            begin_anew(lane, now_ns);
+    }
+    lane->launched++;
+    lane->last_ns = now_ns;
+}
+
+uint64_t lane_credit(struct lane *lane)
+{
+    uint64_t most = in_flight_max(lane), left = most - (unfinished(lane) < most ? unfinished(lane) : most);
+    return lane->gate->shallow || !lane->length_ns ? 0 : left < most / 4 ? left : most / 4;
+}
+
+void lane_mark_if_due(struct lane *lane, uint64_t now_ns)
+{
+    settle_credit(lane, now_ns);
+    uint64_t unmarked = lane->launched - last_marked(lane);
+    bool often_enough = now_ns - lane->marked_ns < MARK_EVERY_NS;
+    if (lane->dirty || (unmarked && (!often_enough || unmarked * 4 >= in_flight_max(lane))))
+        record(lane, now_ns);
+}
+
+bool lane_is_full(struct lane *lane, uint64_t now_ns)
+{
+    settle_credit(lane, now_ns);
+    if (lane->dirty)
+        record(lane, now_ns);
+    if (lane->stuck || !unfinished(lane))
+        return false;
+    if (lane->gate->shallow)
+        return lane->launched - lane->batch_from >= in_flight_max(lane);
+    return unfinished(lane) >= in_flight_max(lane);
+}
+
+/* ---- looking at markers */
+
+static uint64_t time_of(struct lane *lane, CUevent event, uint64_t now_ns)
+{
+    float milliseconds;
+    if (!lane->anchor || real.cuEventElapsedTime(&milliseconds, lane->anchor, event) != CUDA_SUCCESS || milliseconds < 0)
+        return now_ns;
+    uint64_t at_ns = lane->anchor_ns + (uint64_t)((double)milliseconds * 1e6);
+    return at_ns < now_ns ? at_ns : now_ns;
+}
+
+static void learn_length(struct lane *lane, uint64_t launches, uint64_t at_ns)
+{
+    uint64_t from_ns = lane->first_ns > lane->done_ns ? lane->first_ns : lane->done_ns;
+    if (!launches || at_ns <= from_ns)
+        return;
+    uint64_t length_ns = (at_ns - from_ns) / launches;
+    lane->length_ns = lane->length_ns ? (3 * lane->length_ns + length_ns + 3) / 4 : length_ns;
+    if (length_ns > lane->gate->kernel_ns)
+        lane->gate->kernel_ns = length_ns;
+}
+
+static void reached(struct lane *lane, struct marker *marker, uint64_t now_ns)
+{
+    uint64_t at_ns = time_of(lane, marker->event, now_ns);
+    uint64_t launches = marker->launches - lane->completed;
+    learn_length(lane, launches, at_ns);
+    lane->completed = marker->launches;
+    lane->anchor = marker->event;
+    lane->anchor_ns = at_ns;
+    lane->stuck = false;
+    if (at_ns > lane->done_ns)
+        lane->done_ns = at_ns;
+    if (launches && at_ns > lane->gate->done_ns)
+        lane->gate->done_ns = at_ns;
+    lane->head = (lane->head + 1) % MARKERS;
+}
+
+static uint64_t last_advance_ns(const struct lane *lane)
+{
+    return lane->first_ns > lane->done_ns ? lane->first_ns : lane->done_ns;
+}
+
+static bool is_reachable(const struct lane *lane)
+{
+    return !lane->per_thread || pthread_equal(lane->owner, pthread_self());
+}
+
+/* Nobody but its thread can put a marker behind the last launches of a per-thread stream. There are at most a millisecond's
+ * worth of them; they are taken for ended when twice their usual time has passed. */
+static void guess_tail(struct lane *lane, uint64_t now_ns)
+{
+    uint64_t from_ns = lane->last_ns > lane->done_ns ? lane->last_ns : lane->done_ns;
+    if (now_ns < from_ns + MS + 2 * unfinished(lane) * lane->length_ns)
+        return;
+    lane->completed = lane->launched;
+    lane->done_ns = now_ns;
+    lane->gate->done_ns = now_ns;
+}
+
+static void poll_lane(struct lane *lane, uint64_t now_ns)
+{
+    while (lane->head != lane->tail) {
+        CUresult result = real.cuEventQuery(lane->ring[lane->head].event);
+        if (result == CUDA_ERROR_NOT_READY)
+            break;
+        reached(lane, &lane->ring[lane->head], now_ns); /* an error means that its context is gone, and its work */
+    }
+    if (unfinished(lane) && lane->head == lane->tail && !is_reachable(lane))
+        guess_tail(lane, now_ns);
+    if (!unfinished(lane)) {
+        lane->batch_from = lane->launched;
+        return;
+    }
+    uint64_t patience_ns = 4 * unfinished(lane) * lane->length_ns;
+    patience_ns = patience_ns < STUCK_MIN_NS ? STUCK_MIN_NS : patience_ns > STUCK_MAX_NS ? STUCK_MAX_NS : patience_ns;
+    lane->stuck = lane->stuck || now_ns > last_advance_ns(lane) + patience_ns;
+}
+
+bool lanes_poll(struct gate *gate, uint64_t now_ns)
+{
+    bool idle = true;
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        settle_credit(lane, now_ns);
+        if (lane->head != lane->tail || unfinished(lane))
+            poll_lane(lane, now_ns);
+        idle = idle && !unfinished(lane) && lane->head == lane->tail;
+    }
+    return idle;
+}
+
+void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns)
+{
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        uint64_t last_ns = lane->last_ns;
+        settle_credit(lane, now_ns);
+        if (is_reachable(lane) && (lane->dirty || lane->launched != last_marked(lane)) && now_ns - last_ns >= older_than_ns)
+            record_from_elsewhere(lane, now_ns);
+    }
+}
+
+void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns)
+{
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        settle_credit(lane, now_ns);
+        if (is_reachable(lane) && lane->launched != last_marked(lane) && now_ns - lane->marked_ns >= MARK_EVERY_NS)
+            record_from_elsewhere(lane, now_ns);
+    }
+}
+
+void lanes_make_dirty(struct gate *gate)
+{
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next)
+        lane->dirty = is_reachable(lane);
+}
+
+uint64_t lanes_expected_end_ns(struct gate *gate)
+{
+    uint64_t end_ns = 0;
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        if (!unfinished(lane))
+            continue;
+        uint64_t lane_end_ns = last_advance_ns(lane) + unfinished(lane) * lane->length_ns;
+        if (lane_end_ns > end_ns)
+            end_ns = lane_end_ns;
+    }
+    return end_ns;
+}

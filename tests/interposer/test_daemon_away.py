@@ -1,0 +1,89 @@
+"""Nobody dies with the daemon: absent at the start, killed and back, its directory replaced."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from tests.interposer.harness import Node, line_of, tell
+from tests.interposer.test_progress import gaps
+
+MIB = 1 << 20
+
+
+def test_absent_at_the_start_it_is_found_later(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    child = node.start(node.program("steady"), "6")
+    assert line_of(child) == "running", "it waited, and then ran ungated"
+    node.daemon.start()
+    node.daemon.wait_words("client registered")
+    out, err = node.finish(child)
+    assert gaps(out)[0] > 100
+    assert err.count("running ungated") == 1
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.verify)])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_killed_and_back_the_program_goes_on(node: Node, times: int, replaced: bool) -> None:
+    node.set_quota("steady", core_percent=60)
+    child = node.start(node.program("steady"), str(4 * times), pod="steady")
+    assert line_of(child) == "running"
+    for resumed in range(1, times + 1):
+        _remembered(node)
+        node.daemon.kill()
+        if replaced:
+            shutil.rmtree(node.daemon.sock_dir)
+        node.daemon.start()
+        node.daemon.wait_log(partial(_has_resumed, resumed))
+    out, err = node.finish(child)
+    assert gaps(out)[0] > 100 * times
+    assert err == ""
+
+
+def test_memory_is_judged_by_what_is_known_while_it_is_away(node: Node) -> None:
+    node.set_quota("away", memory_bytes=128 * MIB)
+    child = node.start(node.program("step"), pod="away")
+    assert _asked(child, 96 * MIB) == "allocated"
+    _remembered(node)
+    node.daemon.kill()
+    assert _asked(child, 48 * MIB) == "out of memory", "the lease holds"
+    assert _asked(child, 32 * MIB) == "allocated"
+    node.daemon.start()
+    node.daemon.wait_words("client resumed")
+    node.daemon.wait_status(lambda _: [client["used_bytes"] for client in node.clients()] == [128 * MIB])
+    node.set_quota("away", memory_bytes=1024 * MIB)
+    node.wait_for(lambda: _asked(child, 256 * MIB) == "allocated")
+    node.set_quota("away", memory_bytes=64 * MIB)
+    node.wait_for(lambda: _asked(child, 0) == str(64 * MIB))
+    assert _asked(child, 1) == "out of memory", "lowered below use: new ones are refused, the program lives"
+    said = node.finish(child)[1]
+    assert said.count("Memory limit updated: 1073741824 bytes") == 1
+    assert said.count("Memory limit updated: 67108864 bytes") == 1
+
+
+def _has_resumed(times: int, lines: list[str]) -> bool:
+    return sum("client resumed" in line for line in lines) == times
+
+
+def _remembered(node: Node) -> None:
+    """What the next daemon must know is written."""
+    node.daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
+
+
+def _asked(child: subprocess.Popen[str], amount_bytes: int) -> str:
+    tell(child, str(amount_bytes))
+    return line_of(child)
+
+
+def test_a_quota_change_is_said_once(node: Node) -> None:
+    node.set_quota("told", core_percent=30)
+    child = node.start(node.program("steady"), "2", pod="told")
+    assert line_of(child) == "running"
+    node.set_quota("told", core_percent=80)
+    _, err = node.finish(child)
+    assert err.splitlines() == ["nvshare: Core limit updated dynamically to 80%"]
