@@ -237,7 +237,9 @@ class Scheduler:
         if gpu.end_open:
             self._deadlines.settle(gpu)
         gpu.clock.advance(now_ns)
-        if billing.report_busy(gpu, client, busy_ns, idle_ns, now_ns):
+        changed = billing.report_busy(gpu, client, busy_ns, idle_ns, now_ns)
+        # A holder's end was foreseen by how much of its holds it used to work; that is known better now.
+        if changed or client.tenant is gpu.holder:
             self._advance(gpu, now_ns, out)
 
     def _client_registered(self, event: events.ClientRegistered, now_ns: int, out: list[Effect]) -> None:
