@@ -95,7 +95,7 @@ class Scheduler:
         if waits is not gpu.hinted_waits or gpu.beside is not gpu.hinted_beside:
             gates.refresh_hints(gpu, out)
         if gpu.outside and not gpu.limited_present:
-            self._tell_limited_present(gpu, None, out)  # until somebody goes: who waits changes with each slice
+            self._tell_limited_present(gpu, None, out)  # until somebody goes; who waits changes all the time
         self._deadlines.note(gpu, drop_ns, now_ns)
 
     def _ended_turn(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
