@@ -72,7 +72,7 @@ def _turns(place: Place) -> int:
 
 def test_slices_beat_thrashing() -> None:
     """Short slices, of which paging takes a large part: still better than none."""
-    figures = measure(WAITS_FOR_RESULTS, slice_sec=4, seconds=9, thrash_sec=4)
+    figures = measure(WAITS_FOR_RESULTS, slice_sec=3, seconds=7, thrash_sec=3)
     assert figures.switches >= 1
     assert figures.in_slices > 2 * figures.thrashing, figures
 
