@@ -10,7 +10,7 @@ FOR ?= 60
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-processes verify-day simgpu compiled interposer release-libs aarch64 libraries clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,12 @@ libraries:
 
 test: lint unit ## everything that must pass before a change lands
 
-unit: $(READY) simgpu interposer aarch64
+unit: $(READY) simgpu interposer aarch64 prometheus
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify"
+
+# Debian's, for the tests: they scrape, judge rules and take alerts.
+prometheus:
+	@command -v promtool >/dev/null && command -v prometheus >/dev/null && command -v prometheus-alertmanager >/dev/null && command -v curl >/dev/null && command -v openssl >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends prometheus prometheus-alertmanager curl openssl; } || { echo "nvshare's tests need prometheus, promtool, prometheus-alertmanager, curl and openssl" >&2; exit 2; }
 
 # The simulated driver, with its test programs plain and under two sanitizers. valgrind is for the tests.
 simgpu:
@@ -99,7 +103,7 @@ bench: $(READY) $(LOCK_CYCLES) simgpu interposer compiled ## the figures that ar
 	$(BIN)/python -m benchmarks.launch_overhead
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.scrape
 
-verify: $(READY) simgpu interposer compiled ## the whole of what `make test` only samples
+verify: $(READY) simgpu interposer prometheus compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
 	@$(MAKE) --no-print-directory verify-processes
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client

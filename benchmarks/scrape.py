@@ -7,6 +7,7 @@ the next.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import statistics
 import sys
@@ -143,7 +144,8 @@ class Scraper:
         while True:
             self.on.wait()
             start = time.monotonic()
-            self.scrape()
+            with contextlib.suppress(OSError):  # the node may end before us
+                self.scrape()
             time.sleep(max(0.0, EVERY_SEC - (time.monotonic() - start)))
 
 

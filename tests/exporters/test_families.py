@@ -122,6 +122,14 @@ def test_without_nvml_the_rest_is_complete(place: Path) -> None:
         )
 
 
+def test_metrics_are_off_unless_asked_for(place: Path) -> None:
+    with (
+        metrics_node(place, NVSHARE_METRICS_ENABLE="") as node,
+        pytest.raises(ConnectionRefusedError),
+    ):
+        node.get("/healthz")
+
+
 def test_debug_labels_off_shows_pods(place: Path) -> None:
     with metrics_node(place, NVSHARE_METRICS_DEBUG_LABELS="0") as node:
         node.pod("twice", work=False)

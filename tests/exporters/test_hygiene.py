@@ -135,6 +135,15 @@ def test_nvml_that_answers_only_later_is_found(place: Path) -> None:
         node.daemon.client("by-index", "1")
 
 
+def test_a_driver_that_hangs_at_the_start_does_not_keep_the_daemon_from_starting(place: Path) -> None:
+    SimulatedNode(place / "sim", "t4:1").fault("hang", "nvmlDeviceGetMemoryInfo")
+    with metrics_node(place) as node:
+        uuid = node.card().uuid
+        node.wait_scrape(lambda s: bool(s.of("nvshare_nvml_up")) and s.of("nvshare_gpu_info") == [])
+        node.sim.fault("unhang")
+        node.wait_scrape(lambda s: bool(s.of("nvshare_scheduler_running_clients", gpu_uuid=uuid)))
+
+
 def test_memory_of_strangers_reaches_the_scheduler(node: MetricsNode) -> None:
     node.wait_scrape(lambda s: bool(s.of("nvshare_gpu_info")))
     limit = node.scrape().value("nvshare_scheduler_memory_safe_limit_bytes")

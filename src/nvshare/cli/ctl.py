@@ -100,9 +100,7 @@ def status(caller: Caller) -> None:
 def gpus(caller: Caller) -> None:
     """The GPUs, who runs and who waits."""
     answer = caller.ask("GET", "/v1/gpus")
-    table = _table(
-        "index", "gpu", "memory", "in use", "running", "waiting", "waiting for memory", "tenants", "turn"
-    )
+    table = _table("index", "gpu", "memory", "in use", "running", "in line", "held back", "tenants", "turn")
     for gpu in answer["gpus"]:
         table.add_row(
             str(gpu["index"]),

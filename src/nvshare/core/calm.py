@@ -56,7 +56,7 @@ def join(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> bool:
         gpu.rest.open(now_ns)
     gpu.enter_group(tenant)
     tenant.turns += 1
-    tenant.tally.lock_wait.add(0)
+    tenant.tally.lock_wait.counts[0] += 1  # a wait of nothing
     client.wanted_ns = now_ns
     client.told_waiting = False
     gates.open_gate(gpu, client, now_ns, out)

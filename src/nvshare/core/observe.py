@@ -120,8 +120,8 @@ class GpuCopy(NamedTuple):
         """How far what was billed is ahead of what was due."""
         if not tenant.limited or tenant.share:
             return 0
-        ahead_ns = (tenant.virtual_ns - self.virtual_ns) * tenant.weight // WHOLE
-        return max(0, ahead_ns + self.held_ns(tenant) * tenant.duty_percent // 100)
+        owed_ns = (self.virtual_ns - tenant.virtual_ns) * tenant.weight // WHOLE
+        return max(0, self.held_ns(tenant) * tenant.duty_percent // 100 - owed_ns)
 
     def throttled(self, tenant: TenantCopy) -> bool:
         """Wants the GPU, and its own quota is what holds it back: as ``explain.throttled`` has it."""

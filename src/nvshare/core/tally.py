@@ -48,13 +48,15 @@ class Crowd:
         self.count = 0
         self.each = 0  # in 2**-20 nanoseconds
 
-    def change(self, step: int, at_ns: int) -> None:
-        """One more or one less works, from a moment that may be a little past."""
-        if at_ns > self.at_ns:
-            if self.count:
-                self.each += ((at_ns - self.at_ns) << _FRACTION_BITS) // self.count
+    def pass_to(self, at_ns: int) -> None:
+        """Time passes; never back, since what ended is told a little late."""
+        passed_ns = at_ns - self.at_ns
+        if passed_ns > 0:
             self.at_ns = at_ns
-        self.count += step
+            if self.count == 1:
+                self.each += passed_ns << _FRACTION_BITS
+            elif self.count:
+                self.each += (passed_ns << _FRACTION_BITS) // self.count
 
     def each_at(self, now_ns: int) -> int:
         if self.count == 0 or now_ns <= self.at_ns:
@@ -104,22 +106,26 @@ class Tally:
     def begin_work(self, crowd: Crowd, now_ns: int) -> None:
         if not self.working:
             self.working = True
-            crowd.change(1, now_ns)
+            crowd.pass_to(now_ns)
+            crowd.count += 1
             self.each_mark = crowd.each
 
     def end_work(self, crowd: Crowd, at_ns: int) -> None:
+        """From a moment that may be a little past."""
         if self.working:
             self.working = False
-            crowd.change(-1, at_ns)
-            self.part_ns += whole_ns(crowd.each - self.each_mark)
+            crowd.pass_to(at_ns)
+            crowd.count -= 1
+            self.part_ns += (crowd.each - self.each_mark) >> _FRACTION_BITS
             self.worked_ns = at_ns
 
     def settle(self, crowd: Crowd, held_ns: int, bill_ns: int, now_ns: int) -> None:
+        part_ns = self.part_ns
         if self.working:
-            each = crowd.each_at(now_ns)
-            self.part_ns += whole_ns(each - self.each_mark)
-            self.each_mark = each
-        self.occupied_ns += occupied_part(self.part_ns, held_ns, bill_ns)
+            crowd.pass_to(now_ns)
+            part_ns += (crowd.each - self.each_mark) >> _FRACTION_BITS
+            self.each_mark = crowd.each
+        self.occupied_ns += bill_ns if part_ns >= held_ns else bill_ns * part_ns // held_ns
         self.part_ns = 0
 
     # ---- waits -------------------------------------------------------------------------------

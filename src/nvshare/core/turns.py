@@ -103,11 +103,15 @@ def release(
 def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     billing.settle(gpu, tenant, now_ns)
     tenant.account.open_ns = CLOSED
-    tenant.tally.end_work(gpu.crowd, now_ns)
-    tenant.tally.part_ns = 0
-    if tenant.tally.quota_changed_ns >= 0:
-        gpu.quota_effect.add(now_ns - tenant.tally.quota_changed_ns)
-        tenant.tally.quota_changed_ns = -1
+    tally = tenant.tally
+    if tally.working:  # settled up to now, so the short way of end_work
+        tally.working = False
+        gpu.crowd.count -= 1
+        tally.worked_ns = now_ns
+    tally.part_ns = 0
+    if tally.quota_changed_ns >= 0:
+        gpu.quota_effect.add(now_ns - tally.quota_changed_ns)
+        tally.quota_changed_ns = -1
     if tenant.limited:
         billing.bank_nothing(gpu, tenant)
     if tenant.dropped_ns >= 0:

@@ -10,10 +10,10 @@ from nvshare.exporters.view import View
 
 _LINKS: Final = ("metrics", "healthz", "readyz")
 _STYLE: Final = (
-    "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em}"
+    "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:80em;padding:0 1em}"
     "body{color:#222;background:#fff}"
     "table{border-collapse:collapse;margin:1em 0;width:100%}"
-    "th,td{text-align:left;padding:.3em .8em;border-bottom:1px solid #ddd}"
+    "th,td{text-align:left;padding:.3em .8em;border-bottom:1px solid #ddd;white-space:nowrap}"
     "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}"
     "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}th,td{border-color:#444}a{color:#8cf}}"
 )

@@ -208,7 +208,9 @@ def bind(address: str) -> socket.socket:
         listening.bind(where)
         listening.listen(BACKLOG)
     except OSError as error:
-        raise StartError(f"NVSHARE_METRICS_ADDR={address}: {error}") from error
+        raise StartError(
+            f"NVSHARE_METRICS_ADDR={address}: {error}; give another, or NVSHARE_METRICS_ENABLE=0"
+        ) from error
     listening.setblocking(False)
     return listening
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pynvml
@@ -23,6 +24,26 @@ def read_devices() -> tuple[Device, ...]:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         raise NvmlError(f"NVML: {error}") from error
+
+
+def read_devices_within(seconds: float) -> tuple[Device, ...]:
+    """The same, but not for ever: a driver may hang."""
+    found: list[tuple[Device, ...] | NvmlError] = []
+
+    def look() -> None:
+        try:
+            found.append(read_devices())
+        except NvmlError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=look, name="nvml-first", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not found:
+        raise NvmlError(f"NVML does not answer within {seconds:g} s")
+    if isinstance(found[0], NvmlError):
+        raise found[0]
+    return found[0]
 
 
 def _devices() -> list[Device]:

@@ -27,8 +27,21 @@ SEED: Final = "001"
 DEFERRED: Final = "001, deferred there"
 OURS: Final = "ours"
 
+SUBJECTS: Final = {
+    "GPUs": ("nvshare_nvml_", "nvshare_gpu_"),
+    "Clients": ("nvshare_client_",),
+    "Pods": ("nvshare_pod_", "nvshare_unmanaged_"),
+    "Scheduler": ("nvshare_scheduler_",),
+    "The daemon and its sources": ("nvshare_",),
+}
+"""Heading -> what its metrics begin with; the first that fits."""
+
 CATALOG: Final[dict[str, Metric]] = {}
 """By name, in the order in which they are shown."""
+
+
+def subject_of(metric: Metric) -> str:
+    return next(title for title, prefixes in SUBJECTS.items() if metric.name.startswith(prefixes))
 
 
 def _row(

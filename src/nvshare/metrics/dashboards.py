@@ -7,6 +7,7 @@ fleet's panels are sums over nodes.
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from nvshare.metrics import catalog as c
@@ -38,6 +39,7 @@ class Panel(NamedTuple):
     unit: str
     help: str
     table: bool = False
+    subject: str = ""
 
 
 def _title(metric: Metric) -> str:
@@ -67,7 +69,8 @@ def _panel(metric: Metric, selector: str) -> Panel:
     if name.endswith("_timestamp_seconds"):
         expr, shown = f"time() - {expr}", "s"
     legend = " ".join(f"{{{{{label}}}}}" for label in metric.labels if label != "gpu_index")
-    return Panel(_title(metric), expr, legend or "{{instance}}", shown, metric.help, name.endswith("_info"))
+    table, subject = name.endswith("_info"), c.subject_of(metric)
+    return Panel(_title(metric), expr, legend or "{{instance}}", shown, metric.help, table, subject)
 
 
 def _of_pods(metric: Metric) -> bool:
@@ -190,7 +193,7 @@ _VARIABLES: Final = {
 _TITLES: Final = {"node": "nvshare: node", "pod": "nvshare: pods", "fleet": "nvshare: fleet"}
 
 
-def _panel_json(number: int, panel: Panel) -> dict[str, Any]:
+def _panel_json(number: int, column: int, y: int, panel: Panel) -> dict[str, Any]:
     target = {
         "refId": "A",
         "expr": panel.expr,
@@ -199,20 +202,36 @@ def _panel_json(number: int, panel: Panel) -> dict[str, Any]:
         **({"format": "table", "instant": True} if panel.table else {}),
     }
     return {
-        "id": number + 1,
+        "id": number,
         "title": panel.title,
         "description": panel.help,
         "type": "table" if panel.table else "timeseries",
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "gridPos": {
-            "x": number % 2 * _WIDTH,
-            "y": number // 2 * _HEIGHT,
-            "w": _WIDTH,
-            "h": _HEIGHT,
-        },
+        "gridPos": {"x": column * _WIDTH, "y": y, "w": _WIDTH, "h": _HEIGHT},
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [target],
     }
+
+
+def _laid_out(rows: list[Panel]) -> list[dict[str, Any]]:
+    """Two beside each other, under a heading for each subject."""
+    found: list[dict[str, Any]] = []
+    y = 0
+    for subject, members in groupby(sorted(rows, key=_place), key=lambda panel: panel.subject):
+        if subject:
+            place = {"x": 0, "y": y, "w": 2 * _WIDTH, "h": 1}
+            heading = {"type": "row", "title": subject, "collapsed": False, "panels": [], "gridPos": place}
+            found.append({"id": len(found) + 1, **heading})
+            y += 1
+        for number, panel in enumerate(members):
+            y += _HEIGHT if number and number % 2 == 0 else 0
+            found.append(_panel_json(len(found) + 1, number % 2, y, panel))
+        y += _HEIGHT
+    return found
+
+
+def _place(panel: Panel) -> int:
+    return list(c.SUBJECTS).index(panel.subject) if panel.subject else 0
 
 
 def dashboard(name: str) -> str:
@@ -227,6 +246,6 @@ def dashboard(name: str) -> str:
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "templating": {"list": [source, *_VARIABLES[name]]},
-        "panels": [_panel_json(number, panel) for number, panel in enumerate(panels()[name])],
+        "panels": _laid_out(panels()[name]),
     }
     return json.dumps(content, indent=1) + "\n"

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, OURS
+from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, OURS, SUBJECTS, subject_of
 from nvshare.metrics.families import Metric
 
-_SUBJECTS: Final = (
-    ("GPUs", ("nvshare_nvml_", "nvshare_gpu_")),
-    ("Clients", ("nvshare_client_",)),
-    ("Pods", ("nvshare_pod_", "nvshare_unmanaged_")),
-    ("Scheduler", ("nvshare_scheduler_",)),
-    ("The daemon and its sources", ("nvshare_",)),
-)
 _HEAD: Final = """\
 # Metrics
 
@@ -51,10 +44,6 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
 """
 
 
-def _subject(metric: Metric) -> str:
-    return next(title for title, prefixes in _SUBJECTS if metric.name.startswith(prefixes))
-
-
 def _cell(metric: Metric) -> str:
     labels = ", ".join(f"_{label}_" if label in DEBUG_LABELS else label for label in metric.labels)
     text = metric.help.replace("|", r"\\|")
@@ -66,14 +55,14 @@ def _cell(metric: Metric) -> str:
 
 def metrics_page() -> str:
     lines = [_HEAD]
-    for title, _ in _SUBJECTS:
+    for title in SUBJECTS:
         lines += [
             f"## {title}",
             "",
             "| name | type | labels | source | seed | meaning |",
             "|---|---|---|---|---|---|",
         ]
-        lines += [_cell(metric) for metric in CATALOG.values() if _subject(metric) == title]
+        lines += [_cell(metric) for metric in CATALOG.values() if subject_of(metric) == title]
         lines.append("")
     lines += ["Labels in italics are the debug labels.", ""]
     return "\n".join(lines)

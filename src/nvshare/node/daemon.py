@@ -43,6 +43,7 @@ EXIT_BAD_INPUT: Final = 2
 EXIT_TAKEN: Final = 4
 _BUGS_TOLD: Final = 100  # in full; all are counted
 _PROBE_SEC: Final = 0.25
+_NVML_SEC: Final = 5.0
 _LAST_WORDS_SEC: Final = 0.5
 _SWITCH_INTERVAL_SEC: Final = 0.0005
 _GC_THRESHOLD: Final = (20_000, 20, 50)
@@ -59,7 +60,7 @@ def find_gpus(text: str) -> Inventory:
     from nvshare.gpu import nvml  # loads NVIDIA's library, which a list makes needless
 
     try:
-        return Inventory(nvml.read_devices(), believes=False)
+        return Inventory(nvml.read_devices_within(_NVML_SEC), believes=False)
     except nvml.NvmlError as error:
         if text == "nvml":
             raise StartError(

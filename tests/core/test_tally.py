@@ -1,0 +1,258 @@
+"""What pods have had, counted: each figure against a sum made by hand."""
+
+from __future__ import annotations
+
+from nvshare.core import events
+from nvshare.core.observe import GpuCopy, TenantCopy, observe, unpack
+from nvshare.core.scheduler import Scheduler
+from nvshare.core.tally import DEPARTED_MAX, HERE, Crowd, Departed, Spread, Tally
+
+GPU = "GPU-a"
+MS = 1_000_000
+SECOND = 1_000 * MS
+GIB = 1 << 30
+
+
+class Bench:
+    """One GPU in virtual time."""
+
+    def __init__(self, total_bytes: int = 16 * GIB) -> None:
+        self.scheduler = Scheduler()
+        self.now_ns = SECOND
+        self.do(events.GpuSeen(GPU, total_bytes, 3))
+
+    def do(self, event: events.Event) -> list[object]:
+        return list(self.scheduler.handle(event, self.now_ns))
+
+    def pass_ms(self, ms: int) -> None:
+        for _ in range(ms):
+            self.now_ns += MS
+            self.do(events.Woken())
+
+    def client(self, key: int, pod: str, percent: int | None = None, used_bytes: int = 0) -> None:
+        if percent is not None:
+            self.do(events.LimitsSet(pod, "ctl", None, percent))
+        self.do(events.ClientRegistered(key, pod, GPU))
+        if used_bytes:
+            self.do(events.MemoryUsed(key, used_bytes))
+
+    def look(self, ttl_ns: int = 300 * SECOND) -> GpuCopy:
+        return unpack(observe(self.scheduler.gpus[GPU], self.now_ns - ttl_ns, self.now_ns))
+
+    def of(self, pod: str) -> tuple[GpuCopy, TenantCopy]:
+        copy = self.look()
+        return copy, next(tenant for tenant in copy.tenants if tenant.pod == pod)
+
+
+def test_time_of_one_alone_is_what_it_was_busy() -> None:
+    bench = Bench()
+    bench.client(1, "a")
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(40)
+    copy, tenant = bench.of("a")
+    assert copy.occupied_ns(tenant) == 40 * MS, "the running part is in it"
+    bench.do(events.LockReleased(1, busy_ns=30 * MS))
+    copy, tenant = bench.of("a")
+    assert copy.occupied_ns(tenant) == tenant.tally.occupied_ns == 30 * MS
+    assert copy.worked_ns(tenant.tally) == bench.now_ns
+    assert tenant.tally.wait_counts[0] == 1, "granted at once is a wait of nothing"
+
+
+def test_time_together_is_divided() -> None:
+    """a alone for 10 ms, a and b for 20, b alone for 10: 20 and 20, which is the GPU's 40."""
+    bench = Bench()
+    bench.client(1, "a")
+    bench.client(2, "b")
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(10)
+    bench.do(events.LockRequested(2))
+    bench.pass_ms(20)
+    copy, a = bench.of("a")
+    _, b = bench.of("b")
+    assert (copy.occupied_ns(a), copy.occupied_ns(b)) == (20 * MS, 10 * MS)
+    bench.do(events.LockReleased(1, busy_ns=30 * MS))
+    bench.pass_ms(10)
+    bench.do(events.LockReleased(2, busy_ns=30 * MS))
+    copy, a = bench.of("a")
+    _, b = bench.of("b")
+    assert (copy.occupied_ns(a), copy.occupied_ns(b)) == (20 * MS, 20 * MS)
+
+
+def test_a_gap_is_nobodys_time() -> None:
+    bench = Bench()
+    bench.client(1, "a")
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(10)
+    bench.now_ns += 5 * MS
+    bench.do(events.BusyReported(1, 10 * MS, 5 * MS))
+    bench.pass_ms(20)
+    bench.do(events.BusyReported(1, 10 * MS, 0))
+    bench.pass_ms(10)
+    bench.do(events.LockReleased(1, busy_ns=20 * MS))
+    copy, tenant = bench.of("a")
+    assert copy.occupied_ns(tenant) == 20 * MS
+
+
+def test_entitled_is_the_quota_over_active_time() -> None:
+    bench = Bench()
+    bench.client(1, "a", 30)
+    bench.client(2, "free")
+    bench.do(events.LockRequested(1))
+    bench.do(events.LockRequested(2))
+    bench.pass_ms(1000)
+    copy, limited = bench.of("a")
+    assert copy.entitled_ns(limited) == 300 * MS
+    _, free = bench.of("free")
+    assert copy.entitled_ns(free) == 1000 * MS, "unlimited is 100 %"
+    bench.do(events.LimitsSet("a", "ctl", None, 60))
+    bench.pass_ms(1000)
+    copy, limited = bench.of("a")
+    assert copy.entitled_ns(limited) == 900 * MS
+    bench.do(events.ProcessGone(1))
+    bench.pass_ms(1500)
+    gone = bench.look()
+    settled = [t.tally for t in gone.tenants if t.pod == "a"] + [t for pod, t in gone.departed if pod == "a"]
+    assert settled[0].entitled_ns == 1500 * MS, "active for a second after it was last seen"
+
+
+def test_quotas_over_the_whole_are_entitled_to_the_whole() -> None:
+    bench = Bench()
+    for key, pod in ((1, "a"), (2, "b")):
+        bench.client(key, pod, 80)
+        bench.do(events.LockRequested(key))
+    bench.pass_ms(1000)
+    copy = bench.look()
+    assert sum(copy.entitled_ns(tenant) for tenant in copy.tenants) == SECOND
+
+
+def test_throttled_is_the_wait_for_ones_own_quota() -> None:
+    """30 ms of work at 25 % are repaid by 120 ms: it waits for 90 of them and no longer."""
+    bench = Bench()
+    bench.client(1, "a", 25)
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(30)
+    bench.do(events.LockReleased(1, busy_ns=30 * MS, again=True))
+    start_ns = bench.now_ns
+    copy, tenant = bench.of("a")
+    assert copy.throttled(tenant)
+    while not bench.of("a")[1].holding:
+        copy, tenant = bench.of("a")
+        assert copy.throttled_ns(tenant) == bench.now_ns - start_ns
+        bench.pass_ms(1)
+    copy, tenant = bench.of("a")
+    waited_ns = bench.now_ns - start_ns
+    assert tenant.tally.throttled_ns == copy.throttled_ns(tenant)
+    assert abs(tenant.tally.throttled_ns - waited_ns) <= 2 * MS
+    assert sum(tenant.tally.wait_counts) == 2
+    assert tenant.tally.wait_sum_ns == waited_ns
+
+
+def test_swap_is_the_wait_outside() -> None:
+    bench = Bench(total_bytes=10 * GIB)
+    for key, pod in ((1, "a"), (2, "b")):
+        bench.client(key, pod, used_bytes=8 * GIB)
+        bench.do(events.LockRequested(key))
+    bench.pass_ms(50)
+    copy, tenant = bench.of("b")
+    assert tenant.outside
+    assert copy.swap_ns(tenant.tally) == 50 * MS
+    bench.do(events.LockReleased(1, busy_ns=50 * MS))
+    bench.do(events.ProcessGone(1))
+    copy, tenant = bench.of("b")
+    assert tenant.holding
+    assert copy.swap_ns(tenant.tally) == 50 * MS
+    bench.pass_ms(50)
+    assert bench.of("b")[1].tally.swap_ns == 50 * MS
+
+
+def test_drops_and_quota_changes_are_spread() -> None:
+    bench = Bench()
+    bench.client(1, "a")
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(5)
+    bench.do(events.LimitsSet("a", "ctl", None, 20))  # ends the hold of one that had no quota
+    bench.pass_ms(7)
+    bench.do(events.LockReleased(1, busy_ns=12 * MS))
+    copy = bench.look()
+    assert copy.quota_effect.sum_ns == copy.drop_to_release.sum_ns == 7 * MS
+    assert copy.quota_effect.counts[1] == 1, "up to 10 ms"
+    bench.do(events.LimitsSet("a", "ctl", None, 30))  # nobody holds: in effect at once
+    assert bench.look().quota_effect.counts[:2] == (1, 1)
+
+
+def test_the_copy_says_what_the_snapshot_says() -> None:
+    """One idea in two forms must not differ."""
+    bench = Bench()
+    for key, percent in ((1, 30), (2, 50), (3, 100)):
+        bench.client(key, f"p{key}", percent, used_bytes=key * GIB)
+        bench.do(events.LockRequested(key))
+    for step in range(400):
+        bench.pass_ms(1)
+        for client in list(bench.scheduler.clients.values()):
+            if client.dropping:
+                bench.do(events.LockReleased(client.key, client.busy_ns + 5 * MS, again=step % 3 > 0))
+            elif not client.wants and not client.holds:
+                bench.do(events.LockRequested(client.key))
+        [full] = bench.scheduler.snapshot(bench.now_ns).gpus
+        copy = bench.look()
+        running, waiting, outside = copy.queued_clients()
+        assert (running, waiting, outside) == (
+            full.running_clients,
+            full.request_queue_clients,
+            full.wait_queue_clients,
+        )
+        for tenant, snapshot in zip(copy.tenants, full.tenants, strict=True):
+            assert copy.debt_ns(tenant) == snapshot.debt_ns
+            assert copy.throttled(tenant) == snapshot.throttled
+            assert copy.window_used_ns(tenant) == snapshot.window_used_ns
+            assert copy.window_limit_ns(tenant) == snapshot.window_limit_ns
+            assert copy.effective_percent(tenant) == snapshot.effective_percent
+            assert tenant.pending_drop == snapshot.pending_drop
+
+
+def test_a_pod_that_comes_back_goes_on_counting() -> None:
+    bench = Bench()
+    bench.client(1, "a")
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(10)
+    bench.do(events.LockReleased(1, busy_ns=10 * MS))
+    assert bench.of("a")[1].tally.left_ns == HERE
+    bench.do(events.ProcessGone(1))
+    left_ns = bench.now_ns
+    bench.pass_ms(1500)
+    copy = bench.look()
+    assert copy.tenants == []
+    [(pod, tally)] = copy.departed
+    assert (pod, tally.occupied_ns, tally.left_ns) == ("a", 10 * MS, left_ns)
+    bench.client(2, "a")
+    assert bench.of("a")[1].tally.occupied_ns == 10 * MS
+    bench.do(events.ProcessGone(2))
+    bench.pass_ms(1500)
+    assert bench.look(ttl_ns=SECOND).departed == []
+    assert bench.look().departed == [], "forgotten is forgotten"
+
+
+def test_those_who_left_are_bounded() -> None:
+    departed = Departed()
+    for number in range(DEPARTED_MAX + 10):
+        tally = Tally()
+        tally.left_ns = number
+        departed.put(f"pod-{number}", tally)
+    pods = [pod for pod, _ in departed.items()]
+    assert (len(pods), pods[0]) == (DEPARTED_MAX, "pod-10"), "the first to leave are the first forgotten"
+    departed.expire(DEPARTED_MAX)
+    assert next(pod for pod, _ in departed.items()) == f"pod-{DEPARTED_MAX}"
+
+
+def test_buckets_and_crowds() -> None:
+    spread = Spread()
+    for duration_ns in (0, MS, MS + 1, 30 * SECOND, 31 * SECOND):
+        spread.add(duration_ns)
+    assert (spread.counts[0], spread.counts[1], spread.counts[-2], spread.counts[-1]) == (2, 1, 1, 1)
+    crowd = Crowd(0)
+    tallies = [Tally() for _ in range(3)]
+    for tally in tallies:
+        tally.begin_work(crowd, 0)
+    for tally in tallies:
+        tally.end_work(crowd, 999_999_999)
+    assert sum(tally.part_ns for tally in tallies) == 999_999_999
