@@ -97,7 +97,7 @@ CUresult own_cuDevicePrimaryCtxReset_v2(CUdevice device)
 CUresult own_cuStreamDestroy_v2(CUstream stream)
 {
     capture_stream_ends(stream);
-    lanes_forget_stream(stream);
+    lanes_end_stream(stream);
     return real.cuStreamDestroy_v2(stream);
 }
 

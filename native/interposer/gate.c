@@ -12,6 +12,8 @@
 #include "real.h"
 #include "settings.h"
 
+#define LOOK_UPS_MAX 8 /* more streams in use than there are lanes: rather ungated than never */
+
 _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
 atomic_uint_fast64_t pass_epoch = 1;
 
@@ -190,7 +192,6 @@ void gate_wait(struct gate *gate, uint64_t until_ns)
 {
     struct timespec until = to_timespec(until_ns);
     gate_flush(gate);
-    gate_wake(gate, 0);
     pthread_cond_timedwait(&gate->changed, &gate->lock, &until);
 }
 
@@ -201,6 +202,7 @@ static void wait_open(struct gate *gate)
     capture_restore(mode);
     session_wait(&gate->session, clock_ns());
     gate_refresh(gate);
+    gate_wake(gate, 0); /* it minds what becomes due while somebody waits */
     while (!gate->open)
         gate_wait(gate, clock_ns() + SECOND);
     session_stop_waiting(&gate->session);
@@ -250,10 +252,15 @@ void gates_mark(void)
 
 /* ---- passing */
 
-static void pass_through(struct gate *gate, struct lane *lane, bool blocking, struct ticket *ticket)
+/* False if the lane became another stream's meanwhile: then nothing is done. */
+static bool pass_through(struct gate *gate, struct lane *lane, bool blocking, struct ticket *ticket)
 {
     pthread_mutex_lock(&gate->lock);
     for (;;) {
+        if (!lane_is_of(lane, ticket->stream, gate)) {
+            pthread_mutex_unlock(&gate->lock);
+            return false;
+        }
         if (!gate->open)
             wait_open(gate);
         else if (gate->paced && !blocking && lane_is_full(lane, clock_ns()))
@@ -278,6 +285,7 @@ static void pass_through(struct gate *gate, struct lane *lane, bool blocking, st
     }
     gate_flush(gate);
     pthread_mutex_unlock(&gate->lock);
+    return true;
 }
 
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
@@ -289,9 +297,12 @@ void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
     }
     if (capture_is_under_way(stream))
         return;
-    struct lane *lane = lane_find(stream);
-    if (lane)
-        pass_through(lane->gate, lane, blocking, ticket);
+    for (int attempt = 0; attempt < LOOK_UPS_MAX; attempt++) {
+        struct gate *gate;
+        struct lane *lane = lane_find(stream, &gate);
+        if (!lane || pass_through(gate, lane, blocking, ticket))
+            return;
+    }
 }
 
 void gate_leave(struct ticket *ticket)
@@ -304,7 +315,7 @@ void gate_leave(struct ticket *ticket)
     gate->inside--;
     if (!lane)
         gate->done_ns = clock_ns();
-    else if (lane->ctx && lane->gate == gate)
+    else if (lane_is_of(lane, ticket->stream, gate))
         lane_mark_if_due(lane, ticket->entered_ns);
     pthread_mutex_unlock(&gate->lock);
 }

@@ -40,6 +40,7 @@ struct lane { /* one stream, as far as it was used */
     pthread_t owner; /* of a per-thread default stream, which only its thread can name */
     bool per_thread;
     bool dirty; /* was used with a pass: how much is behind it is not known */
+    bool ended; /* the stream is destroyed; what was launched on it may still run */
     bool stuck; /* its work did not advance in time; it is not held back until it does */
     uint64_t launched, completed, batch_from;
     atomic_uint_fast64_t on_credit; /* launched too, not yet added */
@@ -155,12 +156,15 @@ void gate_wait(struct gate *gate, uint64_t until_ns);
 void gates_forget(void);
 
 /* lane.c: without any lock held */
-struct lane *lane_find(CUstream stream);
+/* A stream's lane, and its gate; NULL if it cannot be told. With the gate's lock, lane_is_of says whether that still holds. */
+struct lane *lane_find(CUstream stream, struct gate **gate);
+bool lane_is_of(const struct lane *lane, CUstream stream, const struct gate *gate);
 /* Streams mean other things now: for all threads, for this one. */
 void lanes_void(void);
 void lanes_forget_passes(void);
 void lanes_forget_context(CUcontext ctx);
-void lanes_forget_stream(CUstream stream);
+/* The stream is about to be destroyed. */
+void lanes_end_stream(CUstream stream);
 void lanes_forget_all(void);
 /* pace.c: with the gate's lock held */
 void lane_launched(struct lane *lane, uint64_t now_ns);
@@ -171,6 +175,8 @@ bool lane_is_full(struct lane *lane, uint64_t now_ns);
 /* Looks at the markers of all the gate's lanes; true when nothing is behind it. */
 bool lanes_poll(struct gate *gate, uint64_t now_ns);
 void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns);
+void lane_mark_tail(struct lane *lane, uint64_t now_ns);
+bool lane_is_idle(struct lane *lane);
 void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns);
 void lanes_make_dirty(struct gate *gate);
 /* When the lanes' work is expected to end. */

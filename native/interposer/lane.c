@@ -13,6 +13,7 @@ struct cached {
     CUstream stream;
     uint64_t epoch;
     struct lane *lane;
+    struct gate *gate;
 };
 static _Thread_local struct cached cache[PASSES] __attribute__((tls_model("initial-exec")));
 
@@ -60,7 +61,9 @@ static void free_lane(struct lane *lane)
             real.cuEventDestroy_v2(lane->ring[i].event);
     if (lane->start)
         real.cuEventDestroy_v2(lane->start);
+    struct gate *gate = lane->gate;
     memset(lane, 0, sizeof(*lane));
+    lane->gate = gate; /* for who finds out only now that it is not its lane any more */
 }
 
 /* A lane nothing is behind; its stream will get another when it is used again. */
@@ -73,7 +76,7 @@ static struct lane *spare_lane(void)
         struct lane *lane = &lanes[i];
         struct gate *gate = lane->gate;
         pthread_mutex_lock(&gate->lock);
-        bool idle = lane->launched == lane->completed && !lane->dirty;
+        bool idle = lane_is_idle(lane);
         if (idle)
             free_lane(lane);
         pthread_mutex_unlock(&gate->lock);
@@ -112,7 +115,7 @@ static struct lane *make_lane(CUstream stream, CUcontext ctx)
     return ok ? lane : NULL;
 }
 
-static struct lane *look_up(CUstream stream)
+static struct lane *look_up(CUstream stream, struct gate **gate)
 {
     CUcontext ctx;
     if (!context_of(stream, &ctx))
@@ -122,24 +125,32 @@ static struct lane *look_up(CUstream stream)
     pthread_mutex_lock(&lanes_lock);
     struct lane *found = NULL;
     for (int i = 0; !found && i < MAX_LANES; i++)
-        if (lanes[i].ctx == ctx && lanes[i].stream == stream &&
+        if (lanes[i].ctx == ctx && lanes[i].stream == stream && !lanes[i].ended &&
             (!lanes[i].per_thread || pthread_equal(lanes[i].owner, pthread_self())))
             found = &lanes[i];
     if (!found)
         found = make_lane(stream, ctx);
+    *gate = found ? found->gate : NULL;
     pthread_mutex_unlock(&lanes_lock);
     return found;
 }
 
-struct lane *lane_find(CUstream stream)
+struct lane *lane_find(CUstream stream, struct gate **gate)
 {
     struct cached *cached = &cache[pass_for(stream) - passes];
     uint64_t epoch = atomic_load(&lanes_epoch);
-    if (cached->lane && cached->stream == stream && cached->epoch == epoch)
-        return cached->lane;
-    struct lane *lane = look_up(stream);
-    *cached = (struct cached){stream, epoch, lane};
-    return lane;
+    if (!cached->lane || cached->stream != stream || cached->epoch != epoch) {
+        *cached = (struct cached){.stream = stream, .epoch = epoch};
+        cached->lane = look_up(stream, &cached->gate);
+    }
+    *gate = cached->gate;
+    return cached->lane;
+}
+
+bool lane_is_of(const struct lane *lane, CUstream stream, const struct gate *gate)
+{
+    return lane->ctx && lane->gate == gate && !lane->ended &&
+           lane->stream == (stream == CU_STREAM_LEGACY ? NULL : stream);
 }
 
 void lanes_void(void)
@@ -152,14 +163,15 @@ void lanes_forget_passes(void)
 {
     memset(cache, 0, sizeof(cache));
     memset(passes, 0, sizeof(passes));
+    memset(credits, 0, sizeof(credits));
 }
 
-static void forget(CUcontext ctx, CUstream stream, bool all_of_context)
+void lanes_forget_context(CUcontext ctx)
 {
     pthread_mutex_lock(&lanes_lock);
     for (int i = 0; i < MAX_LANES; i++) {
         struct lane *lane = &lanes[i];
-        if (!lane->ctx || !(all_of_context ? lane->ctx == ctx : lane->stream == stream && !is_default(stream)))
+        if (!lane->ctx || lane->ctx != ctx)
             continue;
         struct gate *gate = lane->gate;
         pthread_mutex_lock(&gate->lock);
@@ -171,14 +183,25 @@ static void forget(CUcontext ctx, CUstream stream, bool all_of_context)
     pthread_mutex_unlock(&lanes_lock);
 }
 
-void lanes_forget_context(CUcontext ctx)
+/* What was launched runs on; its end is known from a last marker. The lane becomes another's when nothing is behind it. */
+void lanes_end_stream(CUstream stream)
 {
-    forget(ctx, NULL, true);
-}
-
-void lanes_forget_stream(CUstream stream)
-{
-    forget(NULL, stream, false);
+    if (is_default(stream))
+        return;
+    pthread_mutex_lock(&lanes_lock);
+    lanes_void();
+    for (int i = 0; i < MAX_LANES; i++) {
+        struct lane *lane = &lanes[i];
+        if (!lane->ctx || lane->stream != stream || lane->ended)
+            continue;
+        pthread_mutex_lock(&lane->gate->lock);
+        lane_mark_tail(lane, clock_ns());
+        lane->ended = true;
+        if (lane_is_idle(lane))
+            free_lane(lane);
+        pthread_mutex_unlock(&lane->gate->lock);
+    }
+    pthread_mutex_unlock(&lanes_lock);
 }
 
 /* In a forked child: the streams are its parent's. */

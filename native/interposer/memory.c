@@ -44,6 +44,8 @@ static bool fits_card(const struct gate *gate, uint64_t bytes)
 static void wait_for_answer(struct gate *gate, struct asking *asking)
 {
     uint64_t since_ns = clock_ns();
+    if (asking->answer == UNANSWERED)
+        gate_wake(gate, 0);
     while (asking->answer == UNANSWERED) {
         uint64_t now_ns = clock_ns();
         bool connected = gate->session.phase == READY;

@@ -162,7 +162,19 @@ static void reached(struct lane *lane, struct marker *marker, uint64_t now_ns)
 
 static bool is_reachable(const struct lane *lane)
 {
-    return !lane->per_thread || pthread_equal(lane->owner, pthread_self());
+    return !lane->ended && (!lane->per_thread || pthread_equal(lane->owner, pthread_self()));
+}
+
+bool lane_is_idle(struct lane *lane)
+{
+    return !unfinished(lane) && lane->head == lane->tail && !lane->dirty && !atomic_load(&lane->on_credit);
+}
+
+void lane_mark_tail(struct lane *lane, uint64_t now_ns)
+{
+    settle_credit(lane, now_ns);
+    if (is_reachable(lane) && (lane->dirty || lane->launched != last_marked(lane)))
+        record_from_elsewhere(lane, now_ns);
 }
 
 /* Nobody but its thread can put a marker behind the last launches of a per-thread stream. There are at most a millisecond's
@@ -212,10 +224,8 @@ bool lanes_poll(struct gate *gate, uint64_t now_ns)
 void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns)
 {
     for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
-        uint64_t last_ns = lane->last_ns;
-        settle_credit(lane, now_ns);
-        if (is_reachable(lane) && (lane->dirty || lane->launched != last_marked(lane)) && now_ns - last_ns >= older_than_ns)
-            record_from_elsewhere(lane, now_ns);
+        if (now_ns - lane->last_ns >= older_than_ns)
+            lane_mark_tail(lane, now_ns);
     }
 }
 
