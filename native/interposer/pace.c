@@ -6,13 +6,20 @@
 #define SHALLOW_NS (MS * 3 / 10)
 #define IN_FLIGHT_MAX 512 /* launches; a driver's own queue must never be what stops us */
 #define MARK_EVERY_NS MS
-/* A kernel may wait for what its own program is about to launch: after a while nothing is held back behind it. */
+/* A kernel may wait for what its own program is about to launch: after a while little is held back behind it. It may also
+ * wait for its memory to be paged in, and what is queued meanwhile must not take minutes to drain when the turn ends. */
 #define STUCK_MIN_NS (200 * MS)
 #define STUCK_MAX_NS SECOND
+#define STUCK_QUEUE_NS (2 * SECOND)
 
 static uint64_t unfinished(const struct lane *lane)
 {
     return lane->launched - lane->completed;
+}
+
+static uint64_t last_advance_ns(const struct lane *lane)
+{
+    return lane->first_ns > lane->done_ns ? lane->first_ns : lane->done_ns;
 }
 
 static uint64_t last_marked(const struct lane *lane)
@@ -105,8 +112,10 @@ bool lane_is_full(struct lane *lane, uint64_t now_ns)
     settle_credit(lane, now_ns);
     if (lane->dirty)
         record(lane, now_ns);
-    if (lane->stuck || !unfinished(lane))
+    if (!unfinished(lane))
         return false;
+    if (lane->stuck)
+        return unfinished(lane) * lane->length_ns >= STUCK_QUEUE_NS + (now_ns - last_advance_ns(lane));
     if (lane->gate->shallow)
         return lane->launched - lane->batch_from >= in_flight_max(lane);
     return unfinished(lane) >= in_flight_max(lane);
@@ -149,11 +158,6 @@ static void reached(struct lane *lane, struct marker *marker, uint64_t now_ns)
     if (launches && at_ns > lane->gate->done_ns)
         lane->gate->done_ns = at_ns;
     lane->head = (lane->head + 1) % MARKERS;
-}
-
-static uint64_t last_advance_ns(const struct lane *lane)
-{
-    return lane->first_ns > lane->done_ns ? lane->first_ns : lane->done_ns;
 }
 
 static bool is_reachable(const struct lane *lane)

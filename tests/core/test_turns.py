@@ -332,3 +332,21 @@ def test_who_waits_for_memory_does_not_make_holders_let_go_at_every_gap() -> Non
     assert not any(isinstance(effect, effects.TellHints) and effect.others_wait for effect in waits)
     model.step(events.BusyReported(holder, MS, 2 * MS), 5 * MS)
     assert model.open_gates() == [holder], "a pause of two milliseconds is no reason to swap 12 GiB"
+
+
+def test_queues_are_kept_short_while_somebody_waits_for_memory() -> None:
+    """Else a holder that queues all it can would drain for minutes when its slice ends."""
+    model = Model(Settings(switch_time_mode="fixed", switch_time_fixed_ns=SECOND))
+    first, second = model.register("a"), model.register("b")
+    for key in (first, second):
+        model.use(key, 12 * GIB)
+    model.request(first)
+    assert not model.gpu().limited_present
+    told = [effect for effect in model.request(second) if isinstance(effect, effects.TellHints)]
+    assert {effect.client: effect.limited_present for effect in told}[first]
+    model.pass_time(SECOND + MS)
+    model.release(first, MS, again=True)
+    assert model.open_gates() == [second]
+    assert model.core.clients[second].hints[1], "the other now waits"
+    model.step(events.ProcessGone(first))
+    assert not model.core.clients[second].hints[1]

@@ -121,9 +121,9 @@ def node_up(*options: str, **environment: str) -> Iterator[Place]:
             assert found.nvshare("down").returncode == 0
 
 
-def wait_until(so: Callable[[], bool], what: str) -> None:
+def wait_until(so: Callable[[], bool], what: str, seconds: float = PATIENCE_SEC) -> None:
     """Ask again and again, for what nobody tells of."""
-    deadline = time.monotonic() + PATIENCE_SEC
+    deadline = time.monotonic() + seconds
     while not so():
         assert time.monotonic() < deadline, f"never so: {what}"
         time.sleep(0.02)

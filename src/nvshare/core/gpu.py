@@ -436,6 +436,13 @@ class Gpu:
         """Whether an early end of the present hold would let somebody run; not those outside, for memory."""
         return self.ready_count > 0 or bool(self.free_ready)
 
+    def must_pace(self) -> bool:
+        """Whether holds end by our word: for quotas, or for those whose memory does not fit beside the rest.
+
+        A program that queues as much as it can would drain for the better part of a minute.
+        """
+        return self.limited_tenants > 0 or bool(self.outside)
+
     def hint(self, client: Client, others_wait: bool, shallow: bool, out: list[Effect]) -> None:
         hints = (others_wait, self.limited_present, shallow)
         if client.version >= 3 and hints != client.hints and client.connected:

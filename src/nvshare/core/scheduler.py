@@ -94,6 +94,8 @@ class Scheduler:
         waits = gpu.someone_waits()
         if waits is not gpu.hinted_waits or gpu.beside is not gpu.hinted_beside:
             gates.refresh_hints(gpu, out)
+        if gpu.outside and not gpu.limited_present:
+            self._tell_limited_present(gpu, None, out)  # until somebody goes; who waits changes all the time
         self._deadlines.note(gpu, drop_ns, now_ns)
 
     def _ended_turn(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
@@ -474,8 +476,8 @@ class Scheduler:
             turns.note_quota_change(gpu, tenant, now_ns)
 
     def _tell_limited_present(self, gpu: Gpu, newcomer: Client | None, out: list[Effect]) -> None:
-        """All clients know whether a tenant with a quota is there; all but a newcomer did before."""
-        present = gpu.limited_tenants > 0
+        """All clients know whether they must keep their queues short; all but a newcomer did before."""
+        present = gpu.must_pace()
         if present != gpu.limited_present:
             gpu.limited_present = present
             for tenant in gpu.tenants.values():

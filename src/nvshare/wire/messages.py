@@ -255,8 +255,8 @@ _ROWS: Final = (
         _DAEMON,
         3,
         (),
-        "others_wait: somebody wants this GPU; limited_present: a tenant with a quota is active; shallow:"
-        " keep at most one kernel or 1 ms in flight",
+        "others_wait: somebody wants this GPU; limited_present: a tenant with a quota is there, or one that"
+        " waits for memory, so keep queues short; shallow: keep at most one kernel or 1 ms in flight",
         ("others_wait", "limited_present", "shallow"),
     ),
     MessageRow(
