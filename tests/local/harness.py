@@ -37,7 +37,7 @@ class Place:
         self.environment |= {
             "NVSHARE_SOCK_DIR": str(self.sock_dir),
             "NVSHARE_PRIVATE_DIR": str(self.private_dir),
-            "NVSHARE_METRICS_ENABLE": "0",  # nodes of tests that run at once would race for its port
+            "NVSHARE_METRICS_ENABLE": "0",  # most tests need none
         }
         self.started: list[subprocess.Popen[str]] = []
 
