@@ -62,6 +62,10 @@ class NodeError(Exception):
         self.code = code
 
 
+class _KilledAtStartError(NodeError):
+    """The daemon was ended by a signal before it answered: nothing is wrong with what it was told."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """What a node is to be."""
@@ -231,7 +235,8 @@ class Node:
             if code is not None:
                 assert self._log is not None
                 self._log.finish()
-                raise NodeError(f"the daemon did not start: {self._last_words()}", code if code > 0 else 1)
+                kind = NodeError if code > 0 else _KilledAtStartError
+                raise kind(f"the daemon did not start: {self._last_words()}", code if code > 0 else 1)
             if time.monotonic() > deadline:
                 raise NodeError(f"the daemon does not answer after {READY_SEC} s: {self._last_words()}", 1)
             time.sleep(_POLL_SEC)
@@ -245,6 +250,9 @@ class Node:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             assert self._daemon is not None
+            if self._daemon.poll() is not None:
+                self._start_again()
+                continue
             pidfd = os.pidfd_open(self._daemon.pid)
             try:
                 ready, _, _ = select.select([pidfd, *([wake] if wake >= 0 else [])], [], [], left)
@@ -252,8 +260,6 @@ class Node:
                 os.close(pidfd)
             if wake in ready:
                 return
-            if pidfd in ready:
-                self._start_again()
 
     def _start_again(self) -> None:
         assert self._daemon is not None
@@ -267,7 +273,8 @@ class Node:
             )
         self._restarted_at.append(now)
         self.restarts += 1
-        self._start_daemon()
+        with contextlib.suppress(_KilledAtStartError):  # the next look finds it dead, and counts that too
+            self._start_daemon()
 
     def stop(self) -> None:
         """End the daemon and remove what was the node's."""
