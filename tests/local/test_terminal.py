@@ -109,7 +109,7 @@ def test_ctrl_z_stops_it_and_fg_continues_it(shell: Shell) -> None:
     shell.wait_for("read again")
     shell.type("\x1a")
     shell.wait_for("Stopped")
-    shell.type("kill %1; fg; echo code $?\n")
+    shell.type("kill %1; wait %1; echo code $?\n")
     shell.wait_for("code 143")
 
 
