@@ -109,8 +109,12 @@ def test_ctrl_z_stops_it_and_fg_continues_it(shell: Shell) -> None:
     shell.wait_for("read again")
     shell.type("\x1a")
     shell.wait_for("Stopped")
-    shell.type("kill %1; wait %1; echo code $?\n")
-    shell.wait_for("code 143")
+    shell.type("fg\n")
+    shell.wait_for("heard SIGCONT")
+    shell.type("\x04")
+    shell.wait_for("prompt> ")
+    shell.type("echo code $?\n")
+    shell.wait_for("code 0")
 
 
 def test_the_node_itself_shows_a_live_table(bare: Place) -> None:
