@@ -14,12 +14,15 @@ Rules:
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Final
 
 WHOLE: Final = 100_000
 """The whole GPU, in thousandths of a percent: the unit of every weight."""
 
 CLOSED: Final = -1
+NEVER: Final = (1 << 62) - 1
+"""The latest moment there is, and the largest number that the compiled core need not allocate."""
 BUCKETS: Final = 32
 """Of a rolling window."""
 
@@ -51,6 +54,8 @@ class VirtualClock:
     def set_rate(self, now_ns: int, numerator: int, denominator: int) -> None:
         assert 0 < numerator <= denominator, (numerator, denominator)
         self.advance(now_ns)
+        common = gcd(numerator, denominator)  # the compiled core is quick with small numbers
+        numerator, denominator = numerator // common, denominator // common
         if (numerator, denominator) != (self.numerator, self.denominator):
             self.numerator, self.denominator = numerator, denominator
             self._remainder = 0

@@ -18,7 +18,7 @@ def is_calm(gpu: Gpu, now_ns: int) -> bool:
     """Nobody with a quota holds or waits, and nothing is under way but the group."""
     return not (
         gpu.holder is not None
-        or gpu.ready_count
+        or gpu.ready
         or gpu.free_ready
         or gpu.requeue
         or gpu.draining

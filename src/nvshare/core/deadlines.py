@@ -15,8 +15,8 @@ import heapq
 from typing import Final
 
 from nvshare.core import ends, late
+from nvshare.core.account import NEVER
 from nvshare.core.gpu import Gpu
-from nvshare.core.tenant import NEVER
 
 HEAP_LEAST: Final = 64
 

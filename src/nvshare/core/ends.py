@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.core.account import CLOSED, WHOLE, Account
+from nvshare.core.account import CLOSED, NEVER, WHOLE, Account
 from nvshare.core.effects import DropReason
 from nvshare.core.gpu import MS, SECOND, Gpu
-from nvshare.core.tenant import NEVER, Tenant
+from nvshare.core.tenant import Tenant
 
 HOLD_MIN_NS: Final = 2 * MS
 """A DROP right behind the grant would be a turn without work."""
@@ -30,7 +30,7 @@ def least_end(gpu: Gpu) -> int:
             return 0
         if holder.pace_mark != gpu.pace_mark:
             gpu.fit_pace(holder)
-    elif gpu.ready_count == 0:
+    elif not gpu.ready:
         return NEVER
     return gpu.turn_started_ns + HOLD_MIN_NS
 
@@ -40,7 +40,7 @@ def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
     holder = gpu.holder
     if holder is None:
         return _group_end(gpu, now_ns)
-    top = gpu.peek_ready() if gpu.ready else None
+    top = gpu.first_ready()
     if holder.working == 0 and _somebody_could_run(gpu, top):
         return now_ns, DropReason.IDLE
     if holder.pace_mark != gpu.pace_mark:
@@ -97,7 +97,7 @@ def _cap_end(gpu: Gpu, holder: Tenant, virtual_ns: int, now_ns: int) -> int:
     closing = WHOLE * account.duty_percent * clock.denominator - 100 * account.weight * clock.numerator
     if closing <= 0:
         return NEVER
-    return now_ns + room * account.weight * clock.denominator * 100 // closing
+    return now_ns + room * (account.weight * clock.denominator * 100) // closing
 
 
 def _somebody_could_run(gpu: Gpu, top: Tenant | None) -> bool:
@@ -115,7 +115,7 @@ def _next_virtual(gpu: Gpu, top: Tenant | None) -> int:
 
 
 def _group_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
-    top = gpu.peek_ready()
+    top = gpu.first_ready()
     if top is None or gpu.resuming:
         return NEVER, DropReason.TURN
     virtual_ns = top.account.virtual_ns

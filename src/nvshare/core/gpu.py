@@ -6,13 +6,14 @@ This module keeps the books; ``turns`` decides who runs, ``residency`` whose mem
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, insort
 from typing import Final
 
-from nvshare.core.account import WHOLE, Account, VirtualClock
+from nvshare.core.account import NEVER, WHOLE, Account, VirtualClock
 from nvshare.core.effects import DropReason, Effect, TellHints
 from nvshare.core.settings import Settings
 from nvshare.core.tally import Crowd, Departed, Spread
-from nvshare.core.tenant import NEVER, TAIL_FIRST_GUESS_NS, Client, Tenant
+from nvshare.core.tenant import TAIL_FIRST_GUESS_NS, Client, Place, Tenant
 
 MS: Final = 1_000_000
 SECOND: Final = 1_000 * MS
@@ -75,7 +76,6 @@ class Gpu:
         "queued_ns",
         "quota_effect",
         "ready",
-        "ready_count",
         "recalls",
         "requeue",
         "rest",
@@ -132,9 +132,9 @@ class Gpu:
         self.turn_ns = self.rest_turn_ns = TURN_MIN_NS
         self.pace_mark = 0
         # who waits
-        self.ready: list[tuple[int, int, Tenant]] = []  # limited, by virtual time
-        self.ready_count = 0  # entries of that heap that are not stale
-        self.share_ready: list[tuple[int, int, Tenant]] = []  # those of them that borrow
+        # Lists in order, not heaps: who comes first is always taken, and who comes goes near the end.
+        self.ready: list[Place] = []  # limited, by virtual time
+        self.share_ready: list[Place] = []  # those of them that borrow
         self.free_ready: dict[Tenant, None] = {}  # unlimited, first come first served
         self.serial = 0
         self.waiting_weight = 0  # sum of the weights of limited tenants that wait
@@ -325,31 +325,27 @@ class Gpu:
                 self._cap_rest_credit()
             self.free_ready[tenant] = None
             return
-        self.serial = mark = self.serial + 1
-        tenant.ready_mark = mark
-        self.ready_count += 1
-        account, ready = tenant.account, self.ready
+        self.serial += 1
+        account = tenant.account
         virtual_ns, weight = account.virtual_ns, account.weight
-        entry = (virtual_ns, mark, tenant)
-        heapq.heappush(ready, entry)
+        tenant.place = place = (virtual_ns, self.serial, tenant)
+        insort(self.ready, place)
         if tenant.share:
-            heapq.heappush(self.share_ready, entry)
+            insort(self.share_ready, place)
         else:
             tenant.tally.ready_since_ns = self.clock.at_ns
         self.waiting_weight += weight
         self.waiting_lag += weight * virtual_ns
-        if len(ready) > 16 and len(ready) > 2 * len(self.tenants) + 16:
-            self._compact()
 
     def take_ready(self, tenant: Tenant) -> None:
         if self.urgent:
             self.urgent.pop(tenant, None)
-        if tenant.ready_mark:
-            ready = self.ready
-            if ready[0][2] is tenant:  # as a rule; else its entry goes stale, and is popped when it is first
-                heapq.heappop(ready)
-            tenant.ready_mark = 0
-            self.ready_count -= 1
+        place = tenant.place
+        if place is not None:
+            tenant.place = None
+            _leave(self.ready, place)
+            if tenant.share:
+                _leave(self.share_ready, place)
             account, since_ns = tenant.account, tenant.tally.ready_since_ns
             self.waiting_weight -= account.weight
             self.waiting_lag -= account.weight * account.virtual_ns
@@ -360,37 +356,17 @@ class Gpu:
             self.free_ready.pop(tenant, None)
 
     def is_ready(self, tenant: Tenant) -> bool:
-        return tenant.ready_mark != 0 or tenant in self.free_ready
+        return tenant.place is not None or tenant in self.free_ready
 
-    def peek_ready(self) -> Tenant | None:
+    def first_ready(self) -> Tenant | None:
         """The first in line: the limited tenant furthest behind."""
-        ready = self.ready
-        while ready:
-            _, mark, tenant = ready[0]
-            if tenant.ready_mark == mark:
-                return tenant
-            heapq.heappop(ready)
-        return None
+        return self.ready[0][2] if self.ready else None
 
-    def peek_other(self, than: Tenant) -> Tenant | None:
-        """The first in line beside one."""
-        top = _peek(self.ready)
-        if top is not than:
-            return top
-        entry = heapq.heappop(self.ready)
-        other = _peek(self.ready)
-        heapq.heappush(self.ready, entry)
-        return other
+    def second_ready(self) -> Tenant | None:
+        return self.ready[1][2] if len(self.ready) > 1 else None
 
-    def peek_borrower(self) -> Tenant | None:
-        return _peek(self.share_ready)
-
-    def _compact(self) -> None:
-        """Stale entries never outnumber the tenants: the heaps stay as small as what they serve."""
-        self.ready = [entry for entry in self.ready if entry[2].ready_mark == entry[1]]
-        self.share_ready = [entry for entry in self.share_ready if entry[2].ready_mark == entry[1]]
-        heapq.heapify(self.ready)
-        heapq.heapify(self.share_ready)
+    def first_borrower(self) -> Tenant | None:
+        return self.share_ready[0][2] if self.share_ready else None
 
     def _cap_rest_credit(self) -> None:
         self.rest.cap_lag(self.rest_turn_ns, self.clock)
@@ -434,7 +410,7 @@ class Gpu:
 
     def someone_waits(self) -> bool:
         """Whether an early end of the present hold would let somebody run; not those outside, for memory."""
-        return self.ready_count > 0 or bool(self.free_ready)
+        return bool(self.ready or self.free_ready)
 
     def must_pace(self) -> bool:
         """Whether holds end by our word: for quotas, or for those whose memory does not fit beside the rest.
@@ -450,10 +426,5 @@ class Gpu:
             out.append(TellHints(client.key, *hints))
 
 
-def _peek(heap: list[tuple[int, int, Tenant]]) -> Tenant | None:
-    while heap:
-        _, mark, tenant = heap[0]
-        if tenant.ready_mark == mark:
-            return tenant
-        heapq.heappop(heap)
-    return None
+def _leave(line: list[Place], place: Place) -> None:
+    del line[0 if line[0] is place else bisect_left(line, place)]

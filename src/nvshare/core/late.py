@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core import billing, gates
-from nvshare.core.account import WHOLE
+from nvshare.core.account import NEVER, WHOLE
 from nvshare.core.effects import DropReason, Effect
 from nvshare.core.gpu import MS, TURN_MIN_NS, Gpu
-from nvshare.core.tenant import NEVER, Tenant
+from nvshare.core.tenant import Tenant
 
 TURNS: Final = 10
 PERIOD_NS: Final = 500 * MS

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from nvshare.core.account import NEVER
 from nvshare.core.effects import (
     Effect,
     RecallLease,
@@ -31,7 +32,6 @@ from nvshare.core.effects import (
 RECALL_TIMEOUT_NS: Final = 5_000_000_000
 WAITING_PER_CLIENT: Final = 64
 RESERVATIONS_PER_CLIENT: Final = 1024
-NEVER: Final = 1 << 62
 
 
 class Share:

@@ -15,9 +15,10 @@ Rules:
 from __future__ import annotations
 
 from nvshare.core import turns
+from nvshare.core.account import NEVER
 from nvshare.core.effects import DropReason, Effect, MemoryAvailable, WaitForMemory
 from nvshare.core.gpu import Gpu
-from nvshare.core.tenant import NEVER, Tenant
+from nvshare.core.tenant import Tenant
 
 
 def fits(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
@@ -167,7 +168,7 @@ def _end_slice_if_due(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     if founder is None:
         slice_end_ns = gpu.set_since_ns + gpu.slice_ns()
         running = gpu.holder is not None or bool(gpu.group)
-        if now_ns < slice_end_ns and (running or gpu.peek_ready() is not None or gpu.free_ready):
+        if now_ns < slice_end_ns and (running or gpu.first_ready() is not None or gpu.free_ready):
             gpu.set_check_ns = min(slice_end_ns, patient_until_ns)
             return
         founder, check_ns = _founder(gpu, now_ns)
@@ -229,7 +230,7 @@ def _founder(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
 
 def _inside_virtual(gpu: Gpu, now_ns: int) -> int | None:
     """Where the member furthest behind stands; None if only unlimited ones want to run."""
-    standing = [tenant.account.virtual_ns for tenant in (gpu.peek_ready(),) if tenant is not None]
+    standing = [tenant.account.virtual_ns for tenant in (gpu.first_ready(),) if tenant is not None]
     if gpu.holder is not None:
         standing.append(gpu.holder.account.virtual_at(now_ns))
     return min(standing, default=None)

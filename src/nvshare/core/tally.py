@@ -21,7 +21,7 @@ BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 10, 50, 100, 500, 1_000, 5
 DEPARTED_MAX: Final = 1024
 HERE: Final = -1
 """When a pod left that is here."""
-_FRACTION_BITS: Final = 20
+_FRACTION_BITS: Final = 10  # so that 50 days of nanoseconds stay a small number
 
 
 class Spread:
@@ -46,7 +46,7 @@ class Crowd:
     def __init__(self, now_ns: int) -> None:
         self.at_ns = now_ns
         self.count = 0
-        self.each = 0  # in 2**-20 nanoseconds
+        self.each = 0  # in 2**-10 nanoseconds
 
     def pass_to(self, at_ns: int) -> None:
         """Time passes; never back, since what ended is told a little late."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nvshare.core.account import CLOSED, WHOLE, Account, UsageWindow
+from nvshare.core.account import CLOSED, NEVER, WHOLE, Account, UsageWindow
 from nvshare.core.effects import Drop, DropReason, Grant
 from nvshare.core.limits import PodLimits
 from nvshare.core.memory import MemoryAccount
@@ -13,7 +13,6 @@ from nvshare.core.tally import Tally
 if TYPE_CHECKING:
     from nvshare.core.gpu import Gpu
 
-NEVER: Final = 1 << 62
 UNLIMITED_PERCENT: Final = 100
 TAIL_FIRST_GUESS_NS: Final = 10_000_000
 
@@ -100,8 +99,8 @@ class Tenant:
         "pace_mark",
         "peak_bytes",
         "percent",
+        "place",
         "pod",
-        "ready_mark",
         "served_ns",
         "share",
         "slip_mark_ns",
@@ -149,7 +148,7 @@ class Tenant:
         self.ahead = 0  # how far ahead of the clock such a turn takes it
         self.pace_mark = -1  # the pace these two are for
         self.look_ns = NEVER  # when to look whether it is still idle: its one valid entry among the idlers
-        self.ready_mark = 0  # its valid entry in a heap
+        self.place: Place | None = None  # in line for a turn
         self.tail_ns = TAIL_FIRST_GUESS_NS  # expected time from DROP to drained
         self.kernel_ns = 0  # longest kernel its clients reported lately
         self.hold_lag_ns = 0  # what it was owed when the present hold began
@@ -171,3 +170,7 @@ class Tenant:
     @property
     def idle(self) -> bool:
         return self.wanting == 0 and self.holding == 0
+
+
+Place = tuple[int, int, Tenant]
+"""In line: by virtual time, among equals by a serial number."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core import billing, ends, gates, late
-from nvshare.core.account import CLOSED, WHOLE
+from nvshare.core.account import CLOSED, NEVER, WHOLE
 from nvshare.core.effects import DropReason, Effect
 from nvshare.core.gpu import MS, SECOND, Gpu
-from nvshare.core.tenant import NEVER, UNLIMITED_PERCENT, Client, Tenant
+from nvshare.core.tenant import UNLIMITED_PERCENT, Client, Tenant
 
 BESIDE_DUTY_PERCENT: Final = 80
 BESIDE_KERNEL_NS: Final = 3 * MS // 10
@@ -245,7 +245,7 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     """Give the free GPU to whoever is next. False if nobody may run now."""
     if gpu.waiting_weight:
         _slip(gpu)
-    top = gpu.peek_ready() if gpu.ready else None
+    top = gpu.first_ready()
     if top is not None and top is gpu.yielded:
         top = _unless_by_a_hair(gpu, top)
     if gpu.free_ready and rest_owed(gpu, top):
@@ -257,10 +257,9 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     if gpu.resuming:
         gpu.wake_ns = NEVER if top is None else gpu.resume_deadline_ns
         return False
-    if gpu.share_ready:
-        borrower = gpu.peek_borrower()
-        if borrower is not None:
-            return _start_exclusive(gpu, borrower, now_ns, out)
+    borrower = gpu.first_borrower()
+    if borrower is not None:
+        return _start_exclusive(gpu, borrower, now_ns, out)
     gpu.wake_ns = NEVER
     if top is not None:
         wait_ns = gpu.clock.real_until(top.account.virtual_ns - ends.relax(gpu, top))
@@ -270,7 +269,7 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
 
 def _unless_by_a_hair(gpu: Gpu, top: Tenant) -> Tenant:
     """The one furthest behind is first; but who just made way does not take the turn back by a hair."""
-    other = gpu.peek_other(top)
+    other = gpu.second_ready()
     return other if other is not None and ends.due(gpu, other) else top
 
 
@@ -354,7 +353,7 @@ def _slip(gpu: Gpu) -> None:
         owed += rest.weight * (clock.virtual_ns - rest.virtual_ns)
     if owed <= 0:
         return
-    excess = owed - (gpu.ready_count + len(gpu.outside) + 1) * gpu.turn_ns * WHOLE
+    excess = owed - (len(gpu.ready) + len(gpu.outside) + 1) * gpu.turn_ns * WHOLE
     if excess > 0 and gpu.free_weight() >= REPAYABLE_FREE:
         excess -= REPAYABLE_NS * WHOLE  # a GPU with room can repay what an outage cost
     if excess > 0:

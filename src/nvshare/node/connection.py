@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from nvshare.core import events
 from nvshare.core.effects import Effect, TellScheduling
-from nvshare.node.telling import TELLERS
+from nvshare.node.telling import FRAMES, TELLERS
 from nvshare.pods.identity import Peer
 from nvshare.wire.codec import Decoder, encode, format_client_id
 from nvshare.wire.dialects import V3, Dialect
@@ -32,9 +32,10 @@ _REGISTERED: Final = State.REGISTERED
 class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot inherit from it
     __slots__ = (
         "_decoder",
-        "_frame_tellers",
+        "_frames",
         "_hub",
         "_send",
+        "_tellers",
         "_transport",
         "client",
         "dialect",
@@ -65,7 +66,8 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None
         self._send = connected.send
-        self._frame_tellers: dict[type[Any], Callable[[Any], bytes]] = {}
+        self._frames: dict[type[Any], bytes] = {}
+        self._tellers: dict[type[Any], Callable[[Any], bytes]] = {}
 
     def become(self, client: int) -> None:
         """Registered under this id; the two events a client causes most are made once."""
@@ -93,11 +95,11 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             messages, fault = list(error.messages_before), error
         received = hub.counters.received
         for message in messages:
-            kind = message.type
+            kind: int = message[0]  # its type, the quick way
             received[kind] += 1
-            event_of = _EVENT_OF[kind]
-            if event_of is not None and self.state is _REGISTERED:
-                hub.take(event_of(self, message), now_ns)
+            event = self._event_of(kind, message) if self.state is _REGISTERED else None
+            if event is not None:
+                hub.take(event, now_ns)
             else:
                 self._take(message, now_ns)
         hub.arm(now_ns)
@@ -120,6 +122,15 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
 
     # ---- messages ----------------------------------------------------------------------------
 
+    def _event_of(self, kind: int, message: Message) -> events.Event | None:
+        """What a message of a registered client's daily life tells the core, the commonest first."""
+        if kind == _REQ_LOCK:
+            return self.requested
+        if kind == _LOCK_RELEASED:
+            return self.released
+        event_of = _EVENT_OF[kind]
+        return None if event_of is None else event_of(self.client, message)
+
     def _take(self, message: Message, now_ns: int) -> None:
         """Everything but the messages of a client's daily life."""
         state = receive(self.state, message.type)
@@ -136,22 +147,30 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         if self._decoder.dialect is not None:
             self.dialect = self._decoder.dialect
         if message.type is _T.REGISTER:
-            self._frame_tellers = TELLERS[self.dialect.name]
+            self._speak()
             self.roster.register(self, message, now_ns)
         elif message.type is _T.RESUME:
-            self._frame_tellers = TELLERS[self.dialect.name]
+            self._speak()
             self.roster.resume(self, message, now_ns)
         elif message.type is _T.KEEP_ALIVE:
             self.say(Message(_T.KEEP_ALIVE, arguments=(message.arguments[0], self.roster.epoch)))
         else:
             self.roster.operate(self, message, now_ns)
 
+    def _speak(self) -> None:
+        self._frames = FRAMES[self.dialect.name]
+        self._tellers = TELLERS[self.dialect.name]
+
     def tell(self, effect: Effect) -> None:
         """Perform an effect of the core that concerns this client."""
         if self.state is not _REGISTERED:
             self._answer(effect)
             return
-        teller = self._frame_tellers.get(type(effect))
+        frame = self._frames.get(type(effect))
+        if frame is not None:
+            self._write(frame)
+            return
+        teller = self._tellers.get(type(effect))
         if teller is not None:
             self._write(teller(effect))
 
@@ -211,23 +230,19 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             self._transport.abort()
 
 
-# What a registered client's message tells the core.
-_EVENTS: Final[dict[MessageType, Callable[[Connection, Message], events.Event]]] = {
-    _T.REQ_LOCK: lambda connection, _: connection.requested,
-    _T.LOCK_RELEASED: lambda connection, _: connection.released,
-    _T.TURN_ENDED: lambda connection, m: events.LockReleased(
-        connection.client, m.arguments[0], m.arguments[2], bool(m.arguments[3])
+# What a registered client's message tells the core, beside the two that are made once.
+_EVENTS: Final[dict[MessageType, Callable[[int, Message], events.Event]]] = {
+    _T.TURN_ENDED: lambda client, m: events.LockReleased(
+        client, m.arguments[0], m.arguments[2], bool(m.arguments[3])
     ),
-    _T.BUSY: lambda connection, m: events.BusyReported(connection.client, m.arguments[0], m.arguments[1]),
-    _T.MEM_UPDATE: lambda connection, m: events.MemoryUsed(connection.client, m.memory_usage_bytes),
-    _T.MEM_USED: lambda connection, m: events.MemoryUsed(connection.client, m.arguments[0], m.arguments[1]),
-    _T.MEM_RESERVE: lambda connection, m: events.MemoryAsked(
-        connection.client, m.arguments[0], m.arguments[1]
-    ),
-    _T.LEASE_RETURNED: lambda connection, m: events.LeaseReturned(
-        connection.client, m.arguments[0], m.arguments[1]
-    ),
+    _T.BUSY: lambda client, m: events.BusyReported(client, m.arguments[0], m.arguments[1]),
+    _T.MEM_UPDATE: lambda client, m: events.MemoryUsed(client, m.memory_usage_bytes),
+    _T.MEM_USED: lambda client, m: events.MemoryUsed(client, m.arguments[0], m.arguments[1]),
+    _T.MEM_RESERVE: lambda client, m: events.MemoryAsked(client, m.arguments[0], m.arguments[1]),
+    _T.LEASE_RETURNED: lambda client, m: events.LeaseReturned(client, m.arguments[0], m.arguments[1]),
 }
-# By number: an enumeration's members are slow to hash.
+# By number: an enumeration's members are slow to hash and to compare.
 _BY_NUMBER: Final = {int(kind): event_of for kind, event_of in _EVENTS.items()}
 _EVENT_OF: Final = tuple(_BY_NUMBER.get(number) for number in range(256))
+_REQ_LOCK: Final = int(_T.REQ_LOCK)
+_LOCK_RELEASED: Final = int(_T.LOCK_RELEASED)

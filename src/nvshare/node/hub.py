@@ -13,22 +13,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from nvshare.core.account import NEVER
 from nvshare.core.effects import Effect
 from nvshare.core.events import Event, Woken
 from nvshare.core.scheduler import Scheduler
 from nvshare.node.counters import Counters
 
+if TYPE_CHECKING:
+    from nvshare.node.connection import Connection
+
 NS_PER_MS: Final = 1_000_000
-_NEVER: Final = 1 << 62
 _WOKEN: Final = Woken()
-
-
-class Told(Protocol):
-    """What effects are performed on."""
-
-    def tell(self, effect: Effect) -> None: ...
 
 
 class Hub:
@@ -43,10 +40,10 @@ class Hub:
         self.loop = loop
         self.counters = counters
         self.clock = clock
-        self.told: dict[int, Told] = {}  # by client id
+        self.told: dict[int, Connection] = {}  # by client id
         self.changed = False  # since the last checkpoint
         self._timer: asyncio.TimerHandle | None = None
-        self._armed_ns = _NEVER
+        self._armed_ns = NEVER
 
     def feed(self, event: Event, now_ns: int) -> None:
         self.take(event, now_ns)
@@ -62,7 +59,7 @@ class Hub:
     def perform(self, effects: list[Effect]) -> None:
         told = self.told
         for effect in effects:
-            receiver = told.get(effect.client)
+            receiver = told.get(effect[0])  # its client
             if receiver is not None:
                 receiver.tell(effect)
 
@@ -81,7 +78,7 @@ class Hub:
         self._timer = self.loop.call_later(delay_ms / 1000, self._wake)
 
     def _wake(self) -> None:
-        self._timer, self._armed_ns = None, _NEVER
+        self._timer, self._armed_ns = None, NEVER
         now_ns = self.clock()
         deadline_ns = self.scheduler.next_deadline_ns()
         if deadline_ns is None:

@@ -71,24 +71,25 @@ _VARIABLE: Final[dict[type[Any], tuple[MessageType, Callable[[Any], Message]]]] 
 }
 
 
-def _constant_teller(kind: MessageType, dialect: Dialect) -> Teller:
-    frame = encode(Message(kind), dialect)
-    return lambda _effect: frame
-
-
 def _variable_teller(message_of: Callable[[Any], Message], dialect: Dialect) -> Teller:
     return lambda effect: encode(message_of(effect), dialect)
 
 
+def _frames(dialect: Dialect) -> dict[type[Any], bytes]:
+    return {
+        effect: encode(Message(kind), dialect)
+        for effect, kind in _CONSTANT.items()
+        if MESSAGES[kind].since_version <= dialect.version
+    }
+
+
 def _tellers(dialect: Dialect) -> dict[type[Any], Teller]:
-    table: dict[type[Any], Teller] = {}
-    for effect, kind in _CONSTANT.items():
-        if MESSAGES[kind].since_version <= dialect.version:
-            table[effect] = _constant_teller(kind, dialect)
-    for effect, (kind, message_of) in _VARIABLE.items():
-        if MESSAGES[kind].since_version <= dialect.version:
-            table[effect] = _variable_teller(message_of, dialect)
-    return table
+    return {
+        effect: _variable_teller(message_of, dialect)
+        for effect, (kind, message_of) in _VARIABLE.items()
+        if MESSAGES[kind].since_version <= dialect.version
+    }
 
 
+FRAMES: Final = {dialect.name: _frames(dialect) for dialect in DIALECTS}
 TELLERS: Final = {dialect.name: _tellers(dialect) for dialect in DIALECTS}

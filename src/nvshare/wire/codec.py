@@ -86,11 +86,6 @@ def _decode_text(field: str, raw: bytes) -> str:
         raise RemoteProtocolError(Fault.NOT_UTF8, f"{field} is {raw[:end]!r}") from None
 
 
-def _constant_reader(row: MessageRow) -> Reader:
-    message = Message(row.type)
-    return lambda _buffer, _offset: message
-
-
 def _arguments_reader(row: MessageRow, dialect: Dialect) -> Reader:
     """For what clients send most: numbers only. Made without the constructor, which costs as much again."""
     unpack_from = _selection(dialect, (), len(row.arguments)).unpack_from
@@ -136,12 +131,13 @@ def _general_reader(row: MessageRow, dialect: Dialect) -> Reader:
     return read
 
 
-def _reader(row: MessageRow, dialect: Dialect) -> Reader:
+def _reader(row: MessageRow, dialect: Dialect) -> Reader | Message:
+    """Or the message itself, if there is nothing to read but its type."""
     if row.fields == ("memory_usage_bytes",):
         return _usage_reader(row, dialect)
     if row.fields:
         return _general_reader(row, dialect)
-    return _arguments_reader(row, dialect) if row.arguments else _constant_reader(row)
+    return _arguments_reader(row, dialect) if row.arguments else Message(row.type)
 
 
 def _refusing_reader(number: int, dialect: Dialect) -> Reader:
@@ -155,7 +151,7 @@ def _refusing_reader(number: int, dialect: Dialect) -> Reader:
     return read
 
 
-def _readers(dialect: Dialect) -> tuple[Reader, ...]:
+def _readers(dialect: Dialect) -> tuple[Reader | Message, ...]:
     known = {row.type: row for row in MESSAGES.values() if row.since_version <= dialect.version}
     return tuple(
         _reader(known[MessageType(number)], dialect) if number in known else _refusing_reader(number, dialect)
@@ -176,7 +172,7 @@ class Decoder:
         self._rest = b""
         self._failure: Fault | None = None
         self._dialect: Dialect | None = None
-        self._readers: tuple[Reader, ...] | None = None
+        self._readers: tuple[Reader | Message, ...] | None = None
         self._frame_bytes = 0
         self.ignored: dict[Fault, int] = {}
         if dialect is not None:
@@ -198,23 +194,29 @@ class Decoder:
         Raises RemoteProtocolError at a fatal fault, then and ever after; it carries the messages completed
         before the fault.
         """
+        raw = data if isinstance(data, bytes) else bytes(data)
         if self._rest:
-            data = self._rest + bytes(data)
-        readers = self._readers or self._recognised(data)
+            raw = self._rest + raw
+        readers = self._readers or self._recognised(raw)
         if readers is None:
-            self._rest = bytes(data)
+            self._rest = raw
             return []
         messages: list[Message] = []
         offset, frame_bytes = 0, self._frame_bytes
-        last = len(data) - frame_bytes
+        last = len(raw) - frame_bytes
         while offset <= last:
-            try:
-                messages.append(readers[data[offset]](data, offset))
-            except RemoteProtocolError as error:
-                error.messages_before = tuple(messages)
-                self._count_or_fail(error)
+            reader = readers[raw[offset]]
+            if isinstance(reader, Message):
+                messages.append(reader)
+            else:
+                try:
+                    messages.append(reader(raw, offset))
+                except RemoteProtocolError as error:
+                    error.messages_before = tuple(messages)
+                    self._count_or_fail(error)
             offset += frame_bytes
-        self._rest = b"" if offset == len(data) else bytes(data[offset:])
+        if self._rest or offset != len(raw):
+            self._rest = raw[offset:]
         return messages
 
     def _speak(self, dialect: Dialect) -> None:
@@ -222,7 +224,7 @@ class Decoder:
         self._frame_bytes = dialect.frame_bytes
         self._readers = _READERS[dialect.name]
 
-    def _recognised(self, head: Buffer) -> tuple[Reader, ...] | None:
+    def _recognised(self, head: Buffer) -> tuple[Reader | Message, ...] | None:
         """The readers of the peer's dialect; None while the bytes do not tell."""
         if self._failure is not None:
             raise RemoteProtocolError(self._failure, "the connection has failed before")
