@@ -6,7 +6,7 @@ Rules:
 2. An account stands at a point of virtual time. Its lag, the GPU time it is owed, is
    weight x (clock - account). Billing b moves the account forward by b / weight.
 3. So those who wait keep their order among each other whatever the clock does: the one furthest
-   behind is the one with the smallest virtual time, and a heap needs no re-sorting.
+   behind is the one with the smallest virtual time, and their line need not be sorted again.
 4. When the sum of what is owed cannot be repaid (hand-overs cost time too), the clock slips back for
    everybody alike: shares stay in proportion, and nobody hoards credit for a later burst.
 5. Nothing is rounded away: remainders are carried.
