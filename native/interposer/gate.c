@@ -100,6 +100,7 @@ struct gate *gate_of_device(CUdevice device)
     if (device < 0 || device >= MAX_GATES)
         return NULL;
     struct gate *gate = &gates[device];
+    int cancellable = cancel_hold();
     pthread_mutex_lock(&gates_lock);
     if (!gate->key[0]) {
         make_gate(gate, device);
@@ -107,6 +108,7 @@ struct gate *gate_of_device(CUdevice device)
             atomic_store(&gates_made, device + 1);
     }
     pthread_mutex_unlock(&gates_lock);
+    cancel_restore(cancellable);
     return gate->started ? gate : NULL;
 }
 
@@ -242,11 +244,13 @@ void gates_mark(void)
         if (!atomic_load_explicit(&gate->is_paced, memory_order_relaxed))
             continue;
         now_ns = now_ns ? now_ns : clock_ns();
+        int cancellable = cancel_hold();
         pthread_mutex_lock(&gate->lock);
         int mode = capture_relax();
         lanes_mark_at_wait(gate, now_ns);
         capture_restore(mode);
         pthread_mutex_unlock(&gate->lock);
+        cancel_restore(cancellable);
     }
 }
 
@@ -290,7 +294,7 @@ static bool pass_through(struct gate *gate, struct lane *lane, bool blocking, st
 
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
 {
-    *ticket = (struct ticket){.stream = stream};
+    *ticket = (struct ticket){.stream = stream, .cancellable = cancel_hold()};
     if (!library_start()) {
         give_pass(stream);
         return;
@@ -305,12 +309,8 @@ void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
     }
 }
 
-void gate_leave(struct ticket *ticket)
+static void call_ended(struct gate *gate, struct lane *lane, const struct ticket *ticket)
 {
-    struct gate *gate = ticket->gate;
-    struct lane *lane = ticket->lane;
-    if (!gate)
-        return;
     pthread_mutex_lock(&gate->lock);
     gate->inside--;
     if (!lane)
@@ -318,4 +318,11 @@ void gate_leave(struct ticket *ticket)
     else if (lane_is_of(lane, ticket->stream, gate))
         lane_mark_if_due(lane, ticket->entered_ns);
     pthread_mutex_unlock(&gate->lock);
+}
+
+void gate_leave(struct ticket *ticket)
+{
+    if (ticket->gate)
+        call_ended(ticket->gate, ticket->lane, ticket);
+    cancel_restore(ticket->cancellable);
 }

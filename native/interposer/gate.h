@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "abi.h"
+#include "cancel.h"
 #include "session.h"
 
 #pragma GCC visibility push(hidden) /* so that launches reach what they look at without a detour */
@@ -90,6 +91,7 @@ struct ticket { /* of a call that went through the gate without a pass; no gate:
     struct lane *lane; /* NULL if the call returns when its work has ended */
     CUstream stream;
     uint64_t entered_ns;
+    int cancellable; /* as the thread was before the call */
 };
 
 struct pass {

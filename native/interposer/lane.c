@@ -168,6 +168,7 @@ void lanes_forget_passes(void)
 
 void lanes_forget_context(CUcontext ctx)
 {
+    int cancellable = cancel_hold();
     pthread_mutex_lock(&lanes_lock);
     for (int i = 0; i < MAX_LANES; i++) {
         struct lane *lane = &lanes[i];
@@ -181,6 +182,7 @@ void lanes_forget_context(CUcontext ctx)
     }
     lanes_void();
     pthread_mutex_unlock(&lanes_lock);
+    cancel_restore(cancellable);
 }
 
 /* What was launched runs on; its end is known from a last marker. The lane becomes another's when nothing is behind it. */
@@ -188,6 +190,7 @@ void lanes_end_stream(CUstream stream)
 {
     if (is_default(stream))
         return;
+    int cancellable = cancel_hold();
     pthread_mutex_lock(&lanes_lock);
     lanes_void();
     for (int i = 0; i < MAX_LANES; i++) {
@@ -202,6 +205,7 @@ void lanes_end_stream(CUstream stream)
         pthread_mutex_unlock(&lane->gate->lock);
     }
     pthread_mutex_unlock(&lanes_lock);
+    cancel_restore(cancellable);
 }
 
 /* In a forked child: the streams are its parent's. */

@@ -60,6 +60,7 @@ static void wait_for_answer(struct gate *gate, struct asking *asking)
 bool memory_take(struct gate *gate, uint64_t bytes)
 {
     struct asking asking = {.asked_bytes = bytes};
+    int cancellable = cancel_hold();
     pthread_mutex_lock(&gate->lock);
     bool fits = fits_card(gate, bytes);
     if (fits) {
@@ -69,6 +70,7 @@ bool memory_take(struct gate *gate, uint64_t bytes)
         gate_wake(gate, gate->session.report_at_ns);
     }
     pthread_mutex_unlock(&gate->lock);
+    cancel_restore(cancellable);
     if (fits && asking.answer != GRANTED)
         reject(gate, &asking);
     return fits && asking.answer == GRANTED;
@@ -76,11 +78,13 @@ bool memory_take(struct gate *gate, uint64_t bytes)
 
 void memory_give(struct gate *gate, uint64_t bytes)
 {
+    int cancellable = cancel_hold();
     pthread_mutex_lock(&gate->lock);
     session_free(&gate->session, bytes, clock_ns());
     gate_flush(gate);
     gate_wake(gate, gate->session.report_at_ns);
     pthread_mutex_unlock(&gate->lock);
+    cancel_restore(cancellable);
 }
 
 /* ---- what is allocated */

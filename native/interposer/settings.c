@@ -1,5 +1,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -7,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cancel.h"
 #include "clock.h"
 #include "settings.h"
 
@@ -27,18 +30,35 @@ static bool may_speak(void)
     return atomic_fetch_add(&lines, 1) < LINES_PER_SECOND;
 }
 
+/* Nobody waits for who reads our lines, and nobody dies because they are read no more: what cannot be written is dropped. */
+static void write_line(const char *line, size_t length)
+{
+    struct pollfd reader = {.fd = STDERR_FILENO, .events = POLLOUT};
+    sigset_t broken, before, pending;
+    if (poll(&reader, 1, 0) != 1 || reader.revents != POLLOUT)
+        return;
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    bool is_ours = write(STDERR_FILENO, line, length) < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE);
+    while (is_ours && sigtimedwait(&broken, NULL, &(struct timespec){0}) < 0 && errno == EINTR)
+        ;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 static void speak(const char *format, va_list arguments)
 {
     char line[512];
-    int saved = errno;
+    int saved = errno, cancellable = cancel_hold();
     int length = snprintf(line, sizeof(line), "nvshare: ");
     int more = vsnprintf(line + length, sizeof(line) - (size_t)length - 1, format, arguments);
     length = more < 0 ? length : length + more;
     if (length > (int)sizeof(line) - 2)
         length = (int)sizeof(line) - 2;
     line[length++] = '\n';
-    if (write(STDERR_FILENO, line, (size_t)length) < 0)
-        errno = saved; /* nobody to tell */
+    write_line(line, (size_t)length);
+    cancel_restore(cancellable);
     errno = saved;
 }
 

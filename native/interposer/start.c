@@ -36,10 +36,12 @@ bool library_start(void)
 {
     int now = atomic_load_explicit(&state, memory_order_acquire);
     if (now == NOT_STARTED) {
+        int cancellable = cancel_hold();
         pthread_mutex_lock(&start_lock);
         if (atomic_load(&state) == NOT_STARTED)
             start();
         pthread_mutex_unlock(&start_lock);
+        cancel_restore(cancellable);
         now = atomic_load(&state);
     }
     return now == ON;

@@ -12,6 +12,7 @@ struct part {
 static struct part part_of(struct gate *gate)
 {
     struct part part = {.total_bytes = gate->total_bytes};
+    int cancellable = cancel_hold();
     pthread_mutex_lock(&gate->lock);
     /* The very first call may be this one; then the daemon is about to tell. */
     while (!gate->session.limit_told && gate->session.phase != DENIED && clock_ns() < gate->made_ns + AWAY_NS)
@@ -19,6 +20,7 @@ static struct part part_of(struct gate *gate)
     uint64_t limit_bytes = session_limit_bytes(&gate->session);
     part.used_bytes = gate->session.used_bytes;
     pthread_mutex_unlock(&gate->lock);
+    cancel_restore(cancellable);
     if (limit_bytes && limit_bytes < part.total_bytes)
         part.total_bytes = limit_bytes;
     part.free_bytes = part.used_bytes < part.total_bytes ? part.total_bytes - part.used_bytes : 0;
