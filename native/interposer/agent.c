@@ -17,7 +17,6 @@
 #define TICK_NS MS
 #define TAIL_AGE_NS (MS * 3 / 10) /* a stream that got nothing for so long gets a marker behind its last launch */
 #define TELL_EVERY_NS (50 * MS)
-#define LOOK_EVERY_NS (250 * MS)
 #define IDLE_NS SECOND
 #define RECONNECT_NS (SECOND / 2)
 #define DENIED_RETRY_NS (5 * SECOND)
@@ -136,7 +135,7 @@ static uint64_t look_for_use(struct gate *gate, uint64_t now_ns)
     atomic_fetch_add(&pass_epoch, 1); /* who goes on working comes by once */
     if (now_ns < gate->used_ns + IDLE_NS || !gate->session.holds)
         return now_ns + LOOK_EVERY_NS;
-    lanes_make_dirty(gate);
+    lanes_make_dirty(gate, now_ns);
     lanes_mark_tails(gate, now_ns, 0);
     if (lanes_poll(gate, now_ns))
         end_turn(gate, now_ns);

@@ -73,24 +73,31 @@ static CUcontext primary_of(CUdevice device)
     return ctx;
 }
 
+/* It may be about to end, and its events with it: nobody may ask for them then. If it lives on, its lanes are made anew. */
+static CUcontext before_primary(CUdevice device)
+{
+    CUcontext ctx = primary_of(device);
+    if (ctx)
+        lanes_forget_context(ctx);
+    return ctx;
+}
+
 static CUresult after_primary(CUdevice device, CUcontext before, CUresult result)
 {
-    if (before && !primary_of(device)) {
-        lanes_forget_context(before);
+    if (before && !primary_of(device))
         memory_forget_context(before);
-    }
     return look_again(result);
 }
 
 CUresult own_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-    CUcontext before = primary_of(device);
+    CUcontext before = before_primary(device);
     return after_primary(device, before, real.cuDevicePrimaryCtxRelease_v2(device));
 }
 
 CUresult own_cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-    CUcontext before = primary_of(device);
+    CUcontext before = before_primary(device);
     return after_primary(device, before, real.cuDevicePrimaryCtxReset_v2(device));
 }
 
@@ -105,24 +112,32 @@ CUresult own_cuStreamDestroy_v2(CUstream stream)
 
 CUresult own_cuStreamSynchronize(CUstream stream)
 {
-    gates_mark();
-    return real.cuStreamSynchronize(stream);
+    int cancellable = gates_wait_begins();
+    CUresult result = real.cuStreamSynchronize(stream);
+    gates_wait_ends(cancellable);
+    return result;
 }
 
 CUresult own_cuEventSynchronize(CUevent event)
 {
-    gates_mark();
-    return real.cuEventSynchronize(event);
+    int cancellable = gates_wait_begins();
+    CUresult result = real.cuEventSynchronize(event);
+    gates_wait_ends(cancellable);
+    return result;
 }
 
 CUresult own_cuCtxSynchronize(void)
 {
-    gates_mark();
-    return real.cuCtxSynchronize();
+    int cancellable = gates_wait_begins();
+    CUresult result = real.cuCtxSynchronize();
+    gates_wait_ends(cancellable);
+    return result;
 }
 
 CUresult own_cuCtxSynchronize_v2(CUcontext ctx)
 {
-    gates_mark();
-    return real.cuCtxSynchronize_v2(ctx);
+    int cancellable = gates_wait_begins();
+    CUresult result = real.cuCtxSynchronize_v2(ctx);
+    gates_wait_ends(cancellable);
+    return result;
 }

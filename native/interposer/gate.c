@@ -178,8 +178,9 @@ void gate_refresh(struct gate *gate)
     bool shallow = paced && session->shallow;
     if (open == gate->open && paced == gate->paced && shallow == gate->shallow)
         return;
-    if (gate->open && !gate->paced && (paced || !open))
-        lanes_make_dirty(gate);
+    bool passes_end = gate->open && !gate->paced && (paced || !open);
+    if (passes_end && lanes_make_dirty(gate, clock_ns()) && open)
+        bill_begin(gate, clock_ns()); /* what was launched with passes is no gap in the first turn with a quota */
     if (open && !gate->open)
         gate->used_ns = gate->looked_ns = gate->done_ns = clock_ns(); /* a turn begins; nothing before it is a gap */
     gate->open = open;
@@ -235,23 +236,42 @@ static void give_credit(CUstream stream, struct lane *lane)
     credits[pass_for(stream) - passes] = (struct credit){stream, atomic_load(&pass_epoch), lane, left};
 }
 
-void gates_mark(void)
+static void each_gate_at_wait(bool begins)
 {
     uint64_t now_ns = 0;
     int count = atomic_load_explicit(&gates_made, memory_order_relaxed);
     for (int i = 0; i < count; i++) {
         struct gate *gate = &gates[i];
-        if (!atomic_load_explicit(&gate->is_paced, memory_order_relaxed))
+        if (!owns_lanes && !atomic_load_explicit(&gate->is_paced, memory_order_relaxed))
             continue;
         now_ns = now_ns ? now_ns : clock_ns();
-        int cancellable = cancel_hold();
         pthread_mutex_lock(&gate->lock);
         int mode = capture_relax();
-        lanes_mark_at_wait(gate, now_ns);
+        if (begins && gate->paced)
+            lanes_mark_at_wait(gate, now_ns);
+        if (owns_lanes)
+            lanes_owner_waits(gate, begins, now_ns);
         capture_restore(mode);
         pthread_mutex_unlock(&gate->lock);
-        cancel_restore(cancellable);
     }
+}
+
+/* A thread with a stream of its own is not cancelled while it waits, since everybody would wait for it to come back. */
+int gates_wait_begins(void)
+{
+    int cancellable = cancel_hold();
+    each_gate_at_wait(true);
+    if (!owns_lanes)
+        cancel_restore(cancellable);
+    return cancellable;
+}
+
+void gates_wait_ends(int cancellable)
+{
+    if (!owns_lanes)
+        return;
+    each_gate_at_wait(false);
+    cancel_restore(cancellable);
 }
 
 /* ---- passing */
@@ -284,6 +304,7 @@ static bool pass_through(struct gate *gate, struct lane *lane, bool blocking, st
         }
     } else {
         gate->used_lately = true;
+        lane_passed(lane, clock_ns());
         if (atomic_load(&captures) == 0)
             give_pass(ticket->stream);
     }

@@ -27,6 +27,7 @@
 #define MAX_LANES 256
 #define MARKERS 8
 #define GAP_NS (2 * MS)
+#define LOOK_EVERY_NS (250 * MS) /* so long a pass lasts */
 
 struct marker {
     CUevent event;
@@ -40,12 +41,15 @@ struct lane { /* one stream, as far as it was used */
     struct gate *gate;
     pthread_t owner; /* of a per-thread default stream, which only its thread can name */
     bool per_thread;
-    bool dirty; /* was used with a pass: how much is behind it is not known */
+    bool used;   /* with a pass, since it was last made dirty */
+    bool dirty;  /* was used with a pass that is void now: how much is behind it is not known */
+    bool waited; /* its thread waits for its work */
     bool ended; /* the stream is destroyed; what was launched on it may still run */
     bool stuck; /* its work did not advance in time; it is not held back until it does */
     uint64_t launched, completed, batch_from;
     atomic_uint_fast64_t on_credit; /* launched too, not yet added */
     uint64_t first_ns, last_ns, marked_ns; /* host time: of the oldest unfinished launch, the last one, the last marker */
+    uint64_t used_ns, dirty_ns;            /* when it last got a pass, when that was used at the latest */
     uint64_t done_ns;                      /* when its last completion was */
     uint64_t length_ns;                    /* of one launch, learned; 0: not known yet */
     CUevent start;
@@ -138,8 +142,9 @@ static inline bool spends_credit(CUstream stream)
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket);
 void gate_leave(struct ticket *ticket);
 
-/* The program is about to wait: what it waits for is to be marked. */
-void gates_mark(void);
+/* The program is about to wait: what it waits for is to be marked, before or, where only this thread can, afterwards. */
+int gates_wait_begins(void);
+void gates_wait_ends(int cancellable);
 
 /* The gate of a device; NULL when the device cannot be told. Registers with the daemon, once. */
 struct gate *gate_of_device(CUdevice device);
@@ -158,6 +163,8 @@ void gate_wait(struct gate *gate, uint64_t until_ns);
 void gates_forget(void);
 
 /* lane.c: without any lock held */
+/* Whether this thread has a default stream of its own that was used. */
+extern _Thread_local bool owns_lanes __attribute__((tls_model("initial-exec")));
 /* A stream's lane, and its gate; NULL if it cannot be told. With the gate's lock, lane_is_of says whether that still holds. */
 struct lane *lane_find(CUstream stream, struct gate **gate);
 bool lane_is_of(const struct lane *lane, CUstream stream, const struct gate *gate);
@@ -169,6 +176,7 @@ void lanes_forget_context(CUcontext ctx);
 void lanes_end_stream(CUstream stream);
 void lanes_forget_all(void);
 /* pace.c: with the gate's lock held */
+void lane_passed(struct lane *lane, uint64_t now_ns);
 void lane_launched(struct lane *lane, uint64_t now_ns);
 /* How many launches more fit behind it without another look. */
 uint64_t lane_credit(struct lane *lane);
@@ -180,7 +188,9 @@ void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns
 void lane_mark_tail(struct lane *lane, uint64_t now_ns);
 bool lane_is_idle(struct lane *lane);
 void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns);
-void lanes_make_dirty(struct gate *gate);
+void lanes_owner_waits(struct gate *gate, bool waits, uint64_t now_ns);
+/* Passes are void; true if any had been used. */
+bool lanes_make_dirty(struct gate *gate, uint64_t now_ns);
 /* When the lanes' work is expected to end. */
 uint64_t lanes_expected_end_ns(struct gate *gate);
 

@@ -15,6 +15,7 @@ struct cached {
     struct lane *lane;
     struct gate *gate;
 };
+_Thread_local bool owns_lanes __attribute__((tls_model("initial-exec")));
 static _Thread_local struct cached cache[PASSES] __attribute__((tls_model("initial-exec")));
 
 static bool is_default(CUstream stream)
@@ -105,6 +106,7 @@ static struct lane *make_lane(CUstream stream, CUcontext ctx)
     lane->stream = stream;
     lane->per_thread = stream == CU_STREAM_PER_THREAD;
     lane->owner = pthread_self();
+    owns_lanes = owns_lanes || lane->per_thread;
     lane->gate = gate;
     lane->ctx = ctx;
     lane->next = gate->lanes;

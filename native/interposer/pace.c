@@ -12,6 +12,9 @@
 #define STUCK_MIN_NS (200 * MS)
 #define STUCK_MAX_NS SECOND
 #define STUCK_QUEUE_NS (2 * SECOND)
+/* What was launched with passes on another thread's own stream only that thread can mark. If it neither launches nor waits
+ * for so long, its work is taken for ended. */
+#define OWNER_PATIENCE_NS (SECOND / 2)
 
 static uint64_t unfinished(const struct lane *lane)
 {
@@ -191,6 +194,19 @@ static void guess_tail(struct lane *lane, uint64_t now_ns)
     lane->gate->advanced = true;
 }
 
+static bool awaits_owner(const struct lane *lane)
+{
+    return lane->dirty && !is_reachable(lane);
+}
+
+static void guess_owner(struct lane *lane, uint64_t now_ns)
+{
+    if (lane->waited || now_ns < lane->dirty_ns + OWNER_PATIENCE_NS)
+        return;
+    lane->dirty = false;
+    lane->gate->advanced = true;
+}
+
 static void poll_lane(struct lane *lane, uint64_t now_ns)
 {
     while (lane->head != lane->tail) {
@@ -217,7 +233,9 @@ bool lanes_poll(struct gate *gate, uint64_t now_ns)
         settle_credit(lane, now_ns);
         if (lane->head != lane->tail || unfinished(lane))
             poll_lane(lane, now_ns);
-        idle = idle && !unfinished(lane) && lane->head == lane->tail;
+        if (awaits_owner(lane))
+            guess_owner(lane, now_ns);
+        idle = idle && !unfinished(lane) && lane->head == lane->tail && !awaits_owner(lane);
     }
     return idle;
 }
@@ -239,16 +257,43 @@ void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns)
     }
 }
 
-void lanes_make_dirty(struct gate *gate)
+void lanes_owner_waits(struct gate *gate, bool waits, uint64_t now_ns)
 {
-    for (struct lane *lane = gate->lanes; lane; lane = lane->next)
-        lane->dirty = is_reachable(lane);
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        if (!lane->per_thread || !is_reachable(lane))
+            continue;
+        lane->waited = waits;
+        if (lane->dirty)
+            record_from_elsewhere(lane, now_ns);
+    }
+}
+
+void lane_passed(struct lane *lane, uint64_t now_ns)
+{
+    lane->used = true;
+    lane->used_ns = now_ns;
+}
+
+bool lanes_make_dirty(struct gate *gate, uint64_t now_ns)
+{
+    bool any = false;
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        if (!lane->used)
+            continue;
+        uint64_t pass_ended_ns = lane->used_ns + LOOK_EVERY_NS;
+        lane->dirty_ns = pass_ended_ns < now_ns ? pass_ended_ns : now_ns;
+        lane->dirty = any = true;
+        lane->used = false;
+    }
+    return any;
 }
 
 uint64_t lanes_expected_end_ns(struct gate *gate)
 {
     uint64_t end_ns = 0;
     for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        if (awaits_owner(lane))
+            return NEVER;
         if (!unfinished(lane))
             continue;
         uint64_t lane_end_ns = last_advance_ns(lane) + unfinished(lane) * lane->length_ns;

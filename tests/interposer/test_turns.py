@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.interposer.harness import Node, line_of, tell
+from tests.interposer.harness import LIBRARY, Node, line_of, tell
 
 
 def state(node: Node, pod: str) -> str:
@@ -68,3 +70,34 @@ def test_what_runs_on_after_its_stream_is_destroyed_is_billed(node: Node) -> Non
     assert row.completed_launches == 100
     assert row.busy_ns <= billed_ns
     node.finish(child)
+
+
+@pytest.mark.parametrize("mode", ["waits", "sleeps", "launches"])
+def test_work_on_a_threads_own_stream_is_waited_for(node: Node, mode: str) -> None:
+    """Queued while nobody had a quota; then somebody comes who has one, and must wait. For 300 ms, since the
+    daemon itself waits no longer than 500 for the end of a turn.
+    """
+    node.set_quota("limited", core_percent=50)
+    owner = node.start(node.program("own_stream"), mode, "150", pod="owner")
+    assert line_of(owner) == "queued"
+    limited = node.start(node.program("steady"), "0", pod="limited")
+    assert line_of(limited) == "running"
+    first_kernel_ns = time.monotonic_ns()
+    word, ended_ns = line_of(owner).split()
+    assert word == "ended"
+    assert first_kernel_ns > int(ended_ns), "it did not run beside what was queued"
+    node.finish(owner)
+    node.finish(limited)
+
+
+@pytest.mark.parametrize("percent", [100, 60])
+def test_no_event_is_asked_for_after_its_context_ended(node: Node, percent: int) -> None:
+    """A library behind ours looks at what we call."""
+    node.set_quota("worker", core_percent=percent)
+    preloaded = f"{LIBRARY} {node.program('libreferee.so')}"
+    out, err = node.run(node.program("primary"), "20", pod="worker", LD_PRELOAD=preloaded)
+    assert out == "PASS\n"
+    found = re.search(r"referee: (\d+) uses of dead events, (\d+) records", err)
+    assert found, err
+    assert int(found[1]) == 0
+    assert percent == 100 or int(found[2]) > 20
