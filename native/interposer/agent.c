@@ -157,12 +157,13 @@ static uint64_t do_what_is_due(struct gate *gate, uint64_t now_ns)
 
 static void disconnect(struct gate *gate, uint64_t now_ns)
 {
-    if (gate->socket_fd >= 0) {
-        close(gate->socket_fd);
+    int fd = gate->socket_fd;
+    gate->socket_fd = -1; /* first: a child forked now must not close what gets the number next */
+    if (fd >= 0) {
+        close(fd);
         say_debug("the daemon at %s is gone", settings.socket_path);
     }
     bool denied = gate->session.phase == DENIED;
-    gate->socket_fd = -1;
     gate->in_bytes = 0;
     session_disconnected(&gate->session, now_ns);
     if (denied)

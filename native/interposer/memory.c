@@ -43,13 +43,11 @@ static bool fits_card(const struct gate *gate, uint64_t bytes)
 
 static void wait_for_answer(struct gate *gate, struct asking *asking)
 {
-    uint64_t since_ns = clock_ns();
+    uint64_t until_ns = clock_ns() + AWAY_NS; /* whatever becomes of the connection meanwhile */
     if (asking->answer == UNANSWERED)
         gate_wake(gate, 0);
     while (asking->answer == UNANSWERED) {
         uint64_t now_ns = clock_ns();
-        bool connected = gate->session.phase == READY;
-        uint64_t until_ns = connected ? since_ns + SILENCE_NS : gate->session.silent_since_ns + AWAY_NS;
         if (now_ns >= until_ns)
             session_judge(&gate->session, asking, now_ns);
         else

@@ -160,7 +160,7 @@ static void find_socket(void)
     snprintf(path, size, "/var/run/nvshare/scheduler.sock");
 }
 
-void settings_read(void)
+static void read_environment(void)
 {
     settings.debug = read_switch("NVSHARE_DEBUG", false);
     settings.disabled = read_switch("NVSHARE_DISABLE", false);
@@ -170,4 +170,10 @@ void settings_read(void)
     settings.oversubscribe = read_switch("NVSHARE_ENABLE_SINGLE_OVERSUB", false);
     read_memory_limit();
     find_socket();
+}
+
+void settings_read(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_environment);
 }

@@ -13,6 +13,7 @@ struct settings {
 
 extern struct settings settings;
 
+/* Reads the environment, once. */
 void settings_read(void);
 /* "4Gi", "512MiB", "1.5G", "1024"; false if it cannot be understood. */
 bool parse_bytes(const char *text, uint64_t *bytes);

@@ -8,22 +8,42 @@ struct part {
     uint64_t total_bytes, used_bytes, free_bytes;
 };
 
-/* The total is the limit, or the card; what others use of it is not the program's business. */
-static struct part part_of(struct gate *gate)
+struct known { /* by the daemon and this process */
+    uint64_t limit_bytes, used_bytes;
+};
+
+static struct known known_of(struct gate *gate)
 {
-    struct part part = {.total_bytes = gate->total_bytes};
+    struct known known;
     int cancellable = cancel_hold();
     pthread_mutex_lock(&gate->lock);
     /* The very first call may be this one; then the daemon is about to tell. */
     while (!gate->session.limit_told && gate->session.phase != DENIED && clock_ns() < gate->made_ns + AWAY_NS)
         gate_wait(gate, gate->made_ns + AWAY_NS);
-    uint64_t limit_bytes = session_limit_bytes(&gate->session);
-    part.used_bytes = gate->session.used_bytes;
+    known.limit_bytes = session_limit_bytes(&gate->session);
+    known.used_bytes = gate->session.used_bytes;
     pthread_mutex_unlock(&gate->lock);
     cancel_restore(cancellable);
-    if (limit_bytes && limit_bytes < part.total_bytes)
-        part.total_bytes = limit_bytes;
+    return known;
+}
+
+static uint64_t lower(uint64_t limit_bytes, uint64_t bytes)
+{
+    return limit_bytes && limit_bytes < bytes ? limit_bytes : bytes;
+}
+
+/* The total is the limit, or the card; what others use of it is not the program's business, unless its memory stays native
+ * and must fit beside theirs. Without a gate nothing is used yet, and only the environment's limit is known. */
+static struct part part_of(struct gate *gate, uint64_t card_bytes, uint64_t card_free_bytes)
+{
+    struct known known = {.limit_bytes = settings.memory_limit_bytes};
+    if (gate)
+        known = known_of(gate);
+    bool is_managed = gate ? gate->managed : settings.managed;
+    struct part part = {.total_bytes = lower(known.limit_bytes, card_bytes), .used_bytes = known.used_bytes};
     part.free_bytes = part.used_bytes < part.total_bytes ? part.total_bytes - part.used_bytes : 0;
+    if (!is_managed && card_free_bytes < part.free_bytes)
+        part.free_bytes = card_free_bytes;
     return part;
 }
 
@@ -35,16 +55,14 @@ static bool has_context(CUdevice device)
            active;
 }
 
-/* Asking for the size of a GPU is not using it. The limit is the same on each GPU, so that of any one will do. */
+/* Asking for the size of a GPU is not using it. A pod's limit is the same on each GPU, so that of any one will do. */
 CUresult own_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     CUresult result = real.cuDeviceTotalMem_v2(bytes, device);
     if (result != CUDA_SUCCESS || !bytes)
         return result;
     struct gate *gate = has_context(device) ? gate_of_device(device) : gate_of_key(NULL);
-    uint64_t limit_bytes = gate ? part_of(gate).total_bytes : settings.memory_limit_bytes;
-    if (limit_bytes && limit_bytes < *bytes)
-        *bytes = limit_bytes;
+    *bytes = lower(gate ? known_of(gate).limit_bytes : settings.memory_limit_bytes, *bytes);
     return result;
 }
 
@@ -53,14 +71,14 @@ CUresult own_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     CUresult result = real.cuMemGetInfo_v2(free_bytes, total_bytes);
     struct gate *gate = result == CUDA_SUCCESS && free_bytes && total_bytes ? gate_of_context() : NULL;
     if (gate) {
-        struct part part = part_of(gate);
+        struct part part = part_of(gate, *total_bytes, *free_bytes);
         *free_bytes = part.free_bytes;
         *total_bytes = part.total_bytes;
     }
     return result;
 }
 
-/* NVML alone starts nothing: a program that only looks sees the whole card. */
+/* NVML alone starts nothing: a program that only looks sees the card, or the limit of its environment. */
 static struct gate *gate_of_nvml(nvmlDevice_t device)
 {
     char key[96];
@@ -68,12 +86,18 @@ static struct gate *gate_of_nvml(nvmlDevice_t device)
                                                                                                        : NULL;
 }
 
+static bool is_limited(const struct gate *gate)
+{
+    settings_read();
+    return gate || settings.memory_limit_bytes;
+}
+
 nvmlReturn_t own_nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo(device, memory);
     struct gate *gate = result == NVML_SUCCESS ? gate_of_nvml(device) : NULL;
-    if (gate) {
-        struct part part = part_of(gate);
+    if (result == NVML_SUCCESS && is_limited(gate)) {
+        struct part part = part_of(gate, memory->total, memory->free);
         *memory = (nvmlMemory_t){part.total_bytes, part.free_bytes, part.used_bytes};
     }
     return result;
@@ -83,8 +107,8 @@ nvmlReturn_t own_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t
 {
     nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo_v2(device, memory);
     struct gate *gate = result == NVML_SUCCESS ? gate_of_nvml(device) : NULL;
-    if (gate) {
-        struct part part = part_of(gate);
+    if (result == NVML_SUCCESS && is_limited(gate)) {
+        struct part part = part_of(gate, memory->total, memory->free);
         memory->total = part.total_bytes;
         memory->reserved = 0;
         memory->free = part.free_bytes;

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +108,18 @@ def tell(child: subprocess.Popen[str], line: str = "") -> None:
     assert child.stdin is not None
     child.stdin.write(line + "\n")
     child.stdin.flush()
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def daemon_pid(node: Node) -> int:
+    assert node.daemon.process is not None
+    return node.daemon.process.pid

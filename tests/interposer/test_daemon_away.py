@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from tests.interposer.harness import Node, line_of, tell
+from tests.interposer.harness import Node, daemon_pid, line_of, stopped, tell
 from tests.interposer.test_progress import gaps
 
 MIB = 1 << 20
@@ -64,6 +65,27 @@ def test_memory_is_judged_by_what_is_known_while_it_is_away(node: Node) -> None:
     said = node.finish(child)[1]
     assert said.count("Memory limit updated: 1073741824 bytes") == 1
     assert said.count("Memory limit updated: 67108864 bytes") == 1
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_an_allocation_waits_five_seconds_for_a_silent_daemon(node: Node, dies: bool) -> None:
+    """Two processes of a pod must ask. It makes no difference when the connection ends meanwhile."""
+    node.set_quota("silent", memory_bytes=128 * MIB)
+    first, second = (node.start(node.program("step"), pod="silent") for _ in range(2))
+    for child in (first, second):
+        assert _asked(child, 8 * MIB) == "allocated"
+    node.wait_for(lambda: len(node.clients()) == 2)
+    began = time.monotonic()
+    with stopped(daemon_pid(node)):
+        tell(first, str(96 * MIB))
+        if dies:
+            time.sleep(3)  # of the five that it waits
+            node.daemon.kill()
+        assert line_of(first) == "allocated", "judged by what the process knows"
+        waited_sec = time.monotonic() - began
+    assert 4.9 < waited_sec < 7.5
+    for child in (first, second):
+        node.finish(child)
 
 
 def _has_resumed(times: int, lines: list[str]) -> bool:

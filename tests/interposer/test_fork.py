@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interposer.harness import Node
+from tests.interposer.harness import LIBRARY, Node, line_of
 
 NOT_INITIALIZED = 3
 
@@ -45,3 +45,14 @@ def test_a_grandchild_is_a_client_of_its_own(node: Node) -> None:
 def test_an_executed_program_inherits_no_connection(node: Node) -> None:
     out, _ = node.run(node.program("forks"), "exec")
     assert out.splitlines() == ["parent works", "0 sockets"]
+
+
+def test_a_child_forked_as_the_connection_closes_keeps_its_files(node: Node) -> None:
+    child = node.start(
+        node.program("steady"), "0", LD_PRELOAD=f"{LIBRARY} {node.program('libclosing.so')}", pod="forking"
+    )
+    assert line_of(child) == "running"
+    node.daemon.kill()
+    assert child.stderr is not None
+    assert child.stderr.readline() == "closing: the child has the file\n"
+    node.finish(child)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from tests.interposer.harness import Node, line_of, tell
+from tests.interposer.harness import Node, daemon_pid, line_of, stopped, tell
 
 MIB = 1 << 20
 
@@ -22,20 +19,6 @@ def start_with_stderr(
     child = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=stderr, text=True)
     node.children.append(child)
     return child
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def daemon_pid(node: Node) -> int:
-    assert node.daemon.process is not None
-    return node.daemon.process.pid
 
 
 def test_nobody_reads_standard_error_any_more(node: Node) -> None:

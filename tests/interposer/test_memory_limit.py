@@ -88,6 +88,69 @@ def test_the_program_sees_its_part(node: Node) -> None:
     assert (nvml_total, nvml_used, nvml_free) == (LIMIT, 32 * MIB, LIMIT - 32 * MIB)
 
 
+def test_each_card_has_its_own_size(make_node: Callable[..., Node]) -> None:
+    """Also after another was used; and a limit between the two sizes holds on the larger."""
+    node = make_node("t4:1,a800:1")
+    node.daemon.start()
+    sizes = [node.card(index).total_bytes for index in range(2)]
+    for limit_bytes, told in ((None, {}), (20 << 30, {"NVSHARE_GPU_MEMORY_LIMIT": "20Gi"})):
+        out, _ = node.run(*node.python("-c", SIZES), pod="mixed", **told)
+        assert list(map(int, out.split())) == [min(size, limit_bytes or size) for size in sizes] * 2
+    assert sizes[0] < 20 << 30 < sizes[1]
+
+
+SIZES = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+size, free, ctx = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_void_p()
+def show():
+    for device in range(2):
+        assert cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0
+        print(size.value)
+assert cuda.cuInit(0) == 0
+show()
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctx), 0) == 0 and cuda.cuCtxSetCurrent(ctx) == 0
+assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(size)) == 0
+show()
+"""
+
+
+def test_nvml_alone_shows_the_environments_limit(make_node: Callable[..., Node]) -> None:
+    """Before any CUDA call; nothing is started for that."""
+    node = make_node()
+    node.daemon.start()
+    for told, total_bytes in (
+        ({}, node.card().total_bytes),
+        ({"NVSHARE_GPU_MEMORY_LIMIT": "64Mi"}, 64 * MIB),
+    ):
+        out, _ = node.run(node.program("view"), "nvml", **told)
+        total, used, free = map(int, out.split())
+        assert total == total_bytes
+        assert used == 0 or not told
+        assert free == total - used or not told
+    assert node.daemon.counters()["messages_received"].get("REGISTER", 0) == 0
+
+
+@pytest.mark.parametrize(("managed", "seen_bytes"), [("1", 6 << 30), ("0", 4 << 30)])
+def test_native_memory_that_others_have_is_not_free(node: Node, managed: str, seen_bytes: int) -> None:
+    """Somebody has 12 of the 16 GiB; a limit of 6 does not make 6 of the rest."""
+    other = node.start(node.program("exceed"), str(12 << 30), "wait", pod="other", NVSHARE_MANAGED="0")
+    assert line_of(other) == "allocated"
+    extra = {"NVSHARE_MANAGED": managed, "NVSHARE_GPU_MEMORY_LIMIT": "6Gi"}
+    total, free, _, nvml_total, nvml_used, nvml_free = map(
+        int, node.run(node.program("view"), pod="small", **extra)[0].split()
+    )
+    assert total == nvml_total == 6 << 30
+    assert nvml_used == 32 * MIB
+    if managed == "1":
+        assert free == nvml_free == seen_bytes - 32 * MIB
+    else:
+        assert seen_bytes - 512 * MIB < free <= seen_bytes - 32 * MIB, "contexts take their part"
+        assert free == nvml_free
+    tell(other)
+    node.finish(other)
+
+
 @pytest.mark.parametrize(("value", "succeeds"), [("1", True), ("0", False), ("", False), (None, False)])
 def test_one_process_exceeds_the_card_only_if_allowed(node: Node, value: str | None, succeeds: bool) -> None:
     extra = {} if value is None else {"NVSHARE_ENABLE_SINGLE_OVERSUB": value}
