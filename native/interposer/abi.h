@@ -27,6 +27,7 @@ typedef struct cuda_exec *CUgraphExec;
 typedef struct cuda_pool *CUmemoryPool;
 typedef struct cuda_array *CUarray;
 typedef struct cuda_mipmap *CUmipmappedArray;
+typedef struct cuda_green *CUgreenCtx;
 typedef unsigned long long CUmemGenericAllocationHandle;
 
 #define CU_STREAM_LEGACY ((CUstream)1)
@@ -86,6 +87,13 @@ typedef struct {
     void *attrs;
     unsigned int attr_count;
 } CUlaunchConfig;
+
+typedef struct {
+    CUfunction function;
+    unsigned int grid[3], block[3], shared_bytes;
+    CUstream stream;
+    void **params;
+} CUDA_LAUNCH_PARAMS;
 
 typedef int nvmlReturn_t;
 typedef struct nvml_device *nvmlDevice_t;

@@ -5,11 +5,29 @@
 
 atomic_int captures;
 
+/* Streams that capture for a graphics program. The driver is not known to call that capturing. */
+#define GRAPHICS_MAX 64
+static _Atomic(CUstream) for_graphics[GRAPHICS_MAX];
+
+static bool replace_for_graphics(CUstream from, CUstream to)
+{
+    for (int i = 0; i < GRAPHICS_MAX; i++) {
+        CUstream expected = from;
+        if (atomic_compare_exchange_strong(&for_graphics[i], &expected, to))
+            return true;
+    }
+    return false;
+}
+
 bool capture_is_under_way(CUstream stream)
 {
     int status = 0;
+    if (atomic_load_explicit(&captures, memory_order_relaxed) <= 0)
+        return false;
+    if (stream && replace_for_graphics(stream, stream))
+        return true;
     /* A stream may have joined a capture by waiting for an event, so as long as there is one each stream is asked. */
-    return atomic_load_explicit(&captures, memory_order_relaxed) > 0 && real.cuStreamIsCapturing &&
+    return real.cuStreamIsCapturing &&
            (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != 0);
 }
 
@@ -35,10 +53,18 @@ static void begins(void)
     atomic_fetch_add(&pass_epoch, 1);
 }
 
+/* A capture may have begun by a function that is newer than the table of hooks: there are never fewer than none. */
+static void ends(void)
+{
+    int count = atomic_load(&captures);
+    while (count > 0 && !atomic_compare_exchange_weak(&captures, &count, count - 1))
+        ;
+}
+
 static CUresult began(CUresult result)
 {
     if (result != CUDA_SUCCESS)
-        atomic_fetch_sub(&captures, 1);
+        ends();
     return result;
 }
 
@@ -50,8 +76,14 @@ static bool is_capturing(CUstream stream)
 
 void capture_stream_ends(CUstream stream)
 {
-    if (atomic_load(&captures) > 0 && is_capturing(stream))
-        atomic_fetch_sub(&captures, 1);
+    if (atomic_load(&captures) > 0 && (replace_for_graphics(stream, NULL) || is_capturing(stream)))
+        ends();
+}
+
+CUresult own_cuStreamBeginCapture(CUstream stream)
+{
+    begins();
+    return began(real.cuStreamBeginCapture(stream));
 }
 
 CUresult own_cuStreamBeginCapture_v2(CUstream stream, int mode)
@@ -67,11 +99,34 @@ CUresult own_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const C
     return began(real.cuStreamBeginCaptureToGraph(stream, graph, needs, edges, count, mode));
 }
 
+CUresult own_cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *callback, void *data)
+{
+    begins();
+    return began(real.cuStreamBeginRecaptureToGraph(stream, mode, graph, callback, data));
+}
+
+CUresult own_cuStreamBeginCaptureToCig(CUstream stream, void *params)
+{
+    begins();
+    CUresult result = began(real.cuStreamBeginCaptureToCig(stream, params));
+    if (result == CUDA_SUCCESS && !replace_for_graphics(NULL, stream))
+        ends();
+    return result;
+}
+
+CUresult own_cuStreamEndCaptureToCig(CUstream stream)
+{
+    CUresult result = real.cuStreamEndCaptureToCig(stream);
+    if (result == CUDA_SUCCESS && replace_for_graphics(stream, NULL))
+        ends();
+    return result;
+}
+
 CUresult own_cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     bool was_capturing = is_capturing(stream);
     CUresult result = real.cuStreamEndCapture(stream, graph);
     if (was_capturing && !is_capturing(stream))
-        atomic_fetch_sub(&captures, 1);
+        ends();
     return result;
 }

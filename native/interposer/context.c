@@ -60,6 +60,26 @@ CUresult own_cuCtxDestroy_v2(CUcontext ctx)
     return look_again(result);
 }
 
+/* It ends only if nobody else is attached to it; then it is not current any more. */
+CUresult own_cuCtxDetach(CUcontext ctx)
+{
+    CUcontext now = NULL;
+    lanes_forget_context(ctx);
+    CUresult result = real.cuCtxDetach(ctx);
+    if (result == CUDA_SUCCESS && (real.cuCtxGetCurrent(&now) != CUDA_SUCCESS || now != ctx))
+        memory_forget_context(ctx);
+    return look_again(result);
+}
+
+/* Its streams can only be destroyed afterwards. What was allocated is the device's, and counts until it is freed. */
+CUresult own_cuGreenCtxDestroy(CUgreenCtx green)
+{
+    CUcontext ctx;
+    if (real.cuCtxFromGreenCtx && real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
+        lanes_forget_context(ctx);
+    return look_again(real.cuGreenCtxDestroy(green));
+}
+
 /* The primary context of a device if it exists, else NULL. */
 static CUcontext primary_of(CUdevice device)
 {

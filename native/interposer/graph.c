@@ -69,6 +69,11 @@ CUresult own_cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph, void 
     INSTANTIATE(real.cuGraphInstantiateWithParams(out, graph, params));
 }
 
+CUresult own_cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph graph, void *params)
+{
+    INSTANTIATE(real.cuGraphInstantiateWithParams_ptsz(out, graph, params));
+}
+
 CUresult own_cuGraphExecDestroy(CUgraphExec exec)
 {
     struct entry *entry = memory_lift(KEY_EXEC, (uintptr_t)exec);

@@ -213,6 +213,12 @@ static CUresult begin(CUstream handle, int mode, struct graph *into, struct node
     return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuStreamBeginCapture(CUstream stream)
+{
+    ENTER();
+    return begin(stream, CU_CAPTURE_GLOBAL, NULL, NULL, 0);
+}
+
 EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, int mode)
 {
     ENTER();

@@ -235,6 +235,12 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
+/* Nobody can attach to a context here, so whoever detaches is the last. */
+EXPORT CUresult cuCtxDetach(CUcontext ctx)
+{
+    return cuCtxDestroy_v2(ctx);
+}
+
 EXPORT CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 {
     ENTER();

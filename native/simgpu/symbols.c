@@ -48,6 +48,8 @@ static const struct {
     {"cuMemAdvise", "cuMemAdvise_v2", 12020},
     {"cuMemPrefetchAsync", "cuMemPrefetchAsync", 8000},
     {"cuMemPrefetchAsync", "cuMemPrefetchAsync_v2", 12020},
+    {"cuStreamBeginCapture", "cuStreamBeginCapture", 10000},
+    {"cuStreamBeginCapture", "cuStreamBeginCapture_v2", 10010},
     {"cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v2", 11030},
     {"cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v3", 12030},
 };

@@ -102,3 +102,38 @@ def test_a_program_without_a_driver_is_told_so(make_node: Callable[..., Node]) -
     code = "import ctypes; print(ctypes.CDLL(None).cuLaunchKernel(*[None] * 11))"
     out, _ = node.run(*node.python("-c", code), LD_LIBRARY_PATH="", LD_PRELOAD=str(LIBRARY))
     assert out == "801\n", "CUDA_ERROR_NOT_SUPPORTED"
+
+
+NEWEST_AND_OLDEST = [
+    "cuLaunch",
+    "cuLaunchGrid",
+    "cuLaunchGridAsync",
+    "cuLaunchCooperativeKernelMultiDevice",
+    "cuMemcpyWithAttributesAsync",
+    "cuMemcpy3DWithAttributesAsync",
+    "cuMemDiscardAndPrefetchBatchAsync",
+]
+
+
+@pytest.mark.parametrize("name", NEWEST_AND_OLDEST)
+def test_what_few_programs_call_is_gated_too(node: Node, name: str) -> None:
+    out, _ = node.run(node.program("legacy"), name, pod="gated")
+    assert out == "801\n", "the simulated driver does not support it"
+    assert node.daemon.counters()["messages_received"]["REQ_LOCK"] == 1
+
+
+def test_what_is_captured_is_not_gated_whichever_function_begins_it(node: Node) -> None:
+    out, _ = node.run(node.program("legacy"), "captures", pod="capturing")
+    assert out == "captured\n"
+    assert node.daemon.counters()["messages_received"].get("REQ_LOCK", 0) == 0
+
+
+@pytest.mark.parametrize(("afterwards", "requests"), [([], 0), (["afterwards"], 1)])
+def test_what_is_captured_for_graphics_is_not_gated(node: Node, afterwards: list[str], requests: int) -> None:
+    preloaded = f"{LIBRARY} {node.program('libgraphics.so')}"
+    node.run(node.program("legacy"), "graphics", *afterwards, pod="graphics", LD_PRELOAD=preloaded)
+    assert node.daemon.counters()["messages_received"].get("REQ_LOCK", 0) == requests
+
+
+def test_what_a_detached_context_had_is_free_again(node: Node) -> None:
+    assert node.run(node.program("legacy"), "detach", pod="detaching")[0] == "detached\n"
