@@ -35,19 +35,24 @@ CUresult own_cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flag
     MEMORY_ALLOCATE(gate, KEY_ADDRESS, current(), bytes, real.cuMemAllocManaged(out, bytes, flags), *out);
 }
 
-/* The driver chooses the pitch, so only afterwards is it known what to count. */
+/* The driver chooses the pitch, so what was counted before is corrected afterwards. */
 static CUresult native_pitch(struct gate *gate, CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
-                             unsigned int element_bytes)
+                             unsigned int element_bytes, uint64_t counted_bytes)
 {
+    if (!memory_take(gate, counted_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = real.cuMemAllocPitch_v2(out, pitch, width, height, element_bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (memory_take(gate, *pitch * height)) {
-        memory_note(KEY_ADDRESS, *out, gate, current(), *pitch * height);
-        return CUDA_SUCCESS;
+    uint64_t bytes = result == CUDA_SUCCESS ? *pitch * height : 0;
+    if (bytes > counted_bytes && !memory_take(gate, bytes - counted_bytes)) {
+        real.cuMemFree_v2(*out);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+        bytes = 0;
     }
-    real.cuMemFree_v2(*out);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    if (bytes < counted_bytes)
+        memory_give(gate, counted_bytes - bytes);
+    if (bytes)
+        memory_note(KEY_ADDRESS, *out, gate, current(), bytes);
+    return result;
 }
 
 CUresult own_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned int element_bytes)
@@ -60,7 +65,7 @@ CUresult own_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, s
     if (row_bytes < width || __builtin_mul_overflow(row_bytes, height, &bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!gate->managed)
-        return native_pitch(gate, out, pitch, width, height, element_bytes);
+        return native_pitch(gate, out, pitch, width, height, element_bytes, bytes);
     *pitch = row_bytes;
     MEMORY_ALLOCATE(gate, KEY_ADDRESS, current(), bytes, managed(out, bytes), *out);
 }
@@ -94,10 +99,49 @@ CUresult own_cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
                     becomes_managed ? managed(out, bytes) : real.cuMemAllocAsync(out, bytes, stream), *out);
 }
 
+static bool pool_is_default_of(CUmemoryPool pool, CUdevice device)
+{
+    CUmemoryPool standard;
+    return real.cuDeviceGetDefaultMemPool && real.cuDeviceGetDefaultMemPool(&standard, device) == CUDA_SUCCESS &&
+           pool == standard;
+}
+
+/* A pool's memory is on the pool's GPU, whichever the stream is of. `ctx`: whose end ends an allocation, or NULL. */
+static struct gate *gate_of_pool(CUmemoryPool pool, CUstream stream, CUcontext *ctx)
+{
+    int devices = 0;
+    struct gate *streams = gate_of_stream(stream, ctx), *pools = memory_gate_of(KEY_POOL, (uintptr_t)pool);
+    if (!pools && (!streams || !pool_is_default_of(pool, streams->device)) && real.cuDeviceGetCount &&
+        real.cuDeviceGetCount(&devices) == CUDA_SUCCESS)
+        for (int i = 0; !pools && i < devices; i++)
+            pools = pool_is_default_of(pool, i) ? gate_of_device(i) : NULL;
+    if (pools && pools != streams)
+        *ctx = NULL;
+    return pools ? pools : streams;
+}
+
+CUresult own_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+{
+    CUresult result = real.cuMemPoolCreate(out, props);
+    bool on_gpu = result == CUDA_SUCCESS && props && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    struct gate *gate = on_gpu ? gate_of_device(props->location.id) : NULL;
+    if (gate)
+        memory_note(KEY_POOL, (uintptr_t)*out, gate, NULL, 0);
+    return result;
+}
+
+CUresult own_cuMemPoolDestroy(CUmemoryPool pool)
+{
+    struct entry *entry = memory_lift(KEY_POOL, (uintptr_t)pool);
+    CUresult result = real.cuMemPoolDestroy(pool);
+    memory_settle(entry, result == CUDA_SUCCESS);
+    return result;
+}
+
 CUresult own_cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     CUcontext ctx;
-    struct gate *gate = capture_is_under_way(stream) ? NULL : gate_of_stream(stream, &ctx);
+    struct gate *gate = capture_is_under_way(stream) ? NULL : gate_of_pool(pool, stream, &ctx);
     if (!gate || !out || !bytes)
         return real.cuMemAllocFromPoolAsync(out, bytes, pool, stream);
     MEMORY_ALLOCATE(gate, KEY_ADDRESS, ctx, bytes, real.cuMemAllocFromPoolAsync(out, bytes, pool, stream), *out);

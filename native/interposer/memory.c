@@ -43,11 +43,12 @@ static bool fits_card(const struct gate *gate, uint64_t bytes)
 
 static void wait_for_answer(struct gate *gate, struct asking *asking)
 {
-    uint64_t until_ns = clock_ns() + AWAY_NS; /* whatever becomes of the connection meanwhile */
+    uint64_t latest_ns = clock_ns() + AWAY_NS; /* whatever becomes of the connection meanwhile */
     if (asking->answer == UNANSWERED)
         gate_wake(gate, 0);
     while (asking->answer == UNANSWERED) {
-        uint64_t now_ns = clock_ns();
+        uint64_t now_ns = clock_ns(), away_ns = gate->session.silent_since_ns + AWAY_NS;
+        uint64_t until_ns = gate->session.phase != READY && away_ns < latest_ns ? away_ns : latest_ns;
         if (now_ns >= until_ns)
             session_judge(&gate->session, asking, now_ns);
         else
@@ -149,6 +150,15 @@ void memory_settle(struct entry *entry, bool freed)
     }
     memory_give(entry->gate, entry->bytes);
     free(entry);
+}
+
+struct gate *memory_gate_of(enum key_kind kind, uint64_t key)
+{
+    pthread_mutex_lock(&table_lock);
+    const struct entry *entry = *find(kind, key);
+    struct gate *gate = entry ? entry->gate : NULL;
+    pthread_mutex_unlock(&table_lock);
+    return gate;
 }
 
 bool memory_hold(enum key_kind kind, uint64_t key)

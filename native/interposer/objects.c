@@ -27,6 +27,8 @@ CUresult own_cuMemRelease(CUmemGenericAllocationHandle handle)
     CUresult result;
     struct entry *entry = memory_lift(KEY_HANDLE, handle);
     result = real.cuMemRelease(handle);
+    if (!entry && result != CUDA_SUCCESS)
+        memory_hold(KEY_HANDLE, handle); /* the user that was taken off above is still there */
     memory_settle(entry, result == CUDA_SUCCESS);
     return result;
 }
@@ -67,24 +69,62 @@ CUresult own_cuMemUnmap(CUdeviceptr address, size_t bytes)
 
 /* ---- arrays */
 
-static uint64_t format_bytes(int format)
-{
-    switch (format) {
-    case 0x01: case 0x08: case 0xc0: case 0xc6: return 1; /* 8 bits */
-    case 0x02: case 0x09: case 0x10: case 0xc3: case 0xc9: return 2; /* 16 bits, half */
-    default: return 4;
-    }
-}
-
 static uint64_t at_least_one(uint64_t extent)
 {
     return extent ? extent : 1;
 }
 
+/* Of an element of a format whose channels are told beside it; 0 if it is none of these. */
+static uint64_t channel_bytes(int format)
+{
+    switch (format) {
+    case 0x01: case 0x08: return 1;
+    case 0x02: case 0x09: case 0x10: return 2; /* the last is half */
+    case 0x03: case 0x0a: case 0x20: return 4;
+    default: return 0;
+    }
+}
+
+/* Of a block of 4 x 4 elements, BC1 to BC7; 0 if it is none of these. */
+static uint64_t block_bytes(int format)
+{
+    if (format < 0x91 || format > 0x9e)
+        return 0;
+    return format <= 0x92 || format == 0x97 || format == 0x98 ? 8 : 16; /* BC1 and BC4 are the small ones */
+}
+
+/* Of a pixel, in half bytes, of the formats that say all themselves: normalized ones with 1, 2 or 4 channels, and video, whose
+ * planes are counted together. 0 if it is none of these. */
+static uint64_t pixel_half_bytes(int format)
+{
+    if (format >= 0xc0 && format <= 0xcb) {
+        uint64_t channels = 1u << (format - 0xc0) % 3, bytes = 1 + (format - 0xc0) / 3 % 2;
+        return 2 * channels * bytes;
+    }
+    switch (format) {
+    case 0xb0: case 0x53: case 0x59: return 3; /* 4:2:0 in 8 bits */
+    case 0xa2: case 0xa5: case 0x51: case 0x55: case 0x5b: return 4; /* 4:2:2 in 8 */
+    case 0x9f: case 0xa1: case 0x54: case 0x5a: return 6; /* 4:2:0 in 16 */
+    case 0xb2: case 0xb4: case 0x57: case 0x5d: return 6; /* 4:4:4 in 8 */
+    case 0xa3: case 0xa4: case 0xa6: case 0xa7: case 0x56: case 0x5c: return 8; /* 4:2:2 in 16 */
+    case 0xa8: case 0xa9: case 0x50: case 0x52: return 8; /* packed in 32 */
+    case 0xb3: case 0xb5: case 0x58: case 0x5e: return 12; /* 4:4:4 in 16 */
+    case 0xb1: return 16; /* packed in 64 */
+    default: return 0;
+    }
+}
+
+/* A format that is not known counts as 4 bytes a channel. */
 static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape)
 {
-    return shape->width * at_least_one(shape->height) * at_least_one(shape->depth) * shape->channels *
-           format_bytes(shape->format);
+    uint64_t width = shape->width, height = at_least_one(shape->height), depth = at_least_one(shape->depth);
+    uint64_t channel = channel_bytes(shape->format), block = block_bytes(shape->format);
+    uint64_t half_bytes = pixel_half_bytes(shape->format);
+    if (block)
+        return (width + 3) / 4 * ((height + 3) / 4) * depth * block;
+    if (half_bytes)
+        return (width * height * depth * half_bytes + 1) / 2;
+    return width * height * depth * shape->channels * (channel ? channel : 4);
 }
 
 CUresult own_cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *shape)

@@ -13,11 +13,28 @@ static size_t format_bytes(int format)
     }
 }
 
+/* Normalized formats name their channels themselves: 8 and 16 bits, unsigned and signed, with 1, 2 and 4 of them each. */
+static size_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+    static const unsigned char normalized[] = {1, 2, 4, 2, 4, 8, 1, 2, 4, 2, 4, 8};
+    unsigned int at = (unsigned int)desc->format - 0xc0;
+    return at < sizeof(normalized) ? normalized[at] : format_bytes(desc->format) * desc->channels;
+}
+
+/* Block-compressed formats: 4 x 4 elements in 8 or 16 bytes; 0 for others. */
+static size_t block_bytes(int format)
+{
+    static const unsigned char blocks[] = {8, 8, 16, 16, 16, 16, 8, 8, 16, 16, 16, 16, 16, 16};
+    unsigned int at = (unsigned int)format - 0x91;
+    return at < sizeof(blocks) ? blocks[at] : 0;
+}
+
 EXPORT CUresult cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *desc)
 {
     ENTER_CONTEXT(ctx);
     TRY(capture_refuse_unsafe());
-    size_t element = desc ? format_bytes(desc->format) * desc->channels : 0;
+    size_t block = desc ? block_bytes(desc->format) : 0;
+    size_t element = block ? block : desc ? element_bytes(desc) : 0;
     if (!out || element == 0 || desc->width == 0 || (desc->channels != 1 && desc->channels != 2 && desc->channels != 4))
         return CUDA_ERROR_INVALID_VALUE;
     struct array *array = calloc(1, sizeof(*array));
@@ -25,8 +42,9 @@ EXPORT CUresult cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *
         return CUDA_ERROR_OUT_OF_MEMORY;
     array->magic = MAGIC_ARRAY;
     array->desc = *desc;
-    array->row_bytes = desc->width * element;
-    array->bytes = array->row_bytes * (desc->height ? desc->height : 1) * (desc->depth ? desc->depth : 1);
+    size_t side = block ? 4 : 1, height = desc->height ? desc->height : 1;
+    array->row_bytes = (desc->width + side - 1) / side * element;
+    array->bytes = array->row_bytes * ((height + side - 1) / side) * (desc->depth ? desc->depth : 1);
     CUdeviceptr address;
     CUresult result = alloc_array(ctx, array->bytes, &address);
     if (result != CUDA_SUCCESS) {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nvshare.sim.gpu import ProcessStatus
-from tests.interposer.harness import Node, line_of, tell
+from tests.interposer.harness import LIBRARY, Node, line_of, tell
 
 MIB = 1 << 20
 LIMIT = 128 * MIB
@@ -38,7 +38,7 @@ def test_every_kind_is_refused_at_the_limit_to_the_byte(node: Node, managed: str
     out, err = node.run(node.program("limit"), str(LIMIT), pod="limited", **extra)
     assert out.splitlines() == [*KINDS, "PASS"]
     assert "Memory allocation rejected: 2 bytes asked, 134217727 of 134217728 bytes used" in err
-    assert len(KINDS) == 10
+    assert len(KINDS) == 12
 
 
 def test_without_a_daemon_the_environments_limit_holds(make_node: Callable[..., Node]) -> None:
@@ -48,12 +48,15 @@ def test_without_a_daemon_the_environments_limit_holds(make_node: Callable[..., 
     assert "Memory allocation rejected" in err
 
 
+@pytest.mark.parametrize("managed", ["1", "0"])
 @pytest.mark.parametrize("rounds", [150, pytest.param(3000, marks=pytest.mark.verify)])
-def test_threads_and_processes_of_a_pod_never_exceed_it_and_lose_no_byte(node: Node, rounds: int) -> None:
+def test_threads_and_processes_of_a_pod_never_exceed_it_and_lose_no_byte(
+    node: Node, rounds: int, managed: str
+) -> None:
     node.set_quota("greedy", memory_bytes=512 * MIB)
     children = [
-        node.start(node.program("grab"), str(seed), "8", str(rounds), str(512 * MIB), pod="greedy")
-        for seed in range(4)
+        node.start(*command, str(512 * MIB), pod="greedy", NVSHARE_MANAGED=managed)
+        for command in ((node.program("grab"), str(seed), "8", str(rounds)) for seed in range(4))
     ]
     most_bytes, samples = 0, 0
     waiting = list(children)
@@ -97,6 +100,22 @@ def test_each_card_has_its_own_size(make_node: Callable[..., Node]) -> None:
         out, _ = node.run(*node.python("-c", SIZES), pod="mixed", **told)
         assert list(map(int, out.split())) == [min(size, limit_bytes or size) for size in sizes] * 2
     assert sizes[0] < 20 << 30 < sizes[1]
+
+
+def test_a_pools_memory_counts_on_the_pools_gpu(make_node: Callable[..., Node]) -> None:
+    node = make_node("t4:2")
+    node.daemon.start()
+    node.set_quota("pooled", memory_bytes=LIMIT)
+    out, _ = node.run(node.program("pools"), pod="pooled")
+    assert out.split() == ["0", str(48 * MIB), "0", str(80 * MIB), "0", "0"], (
+        "used on GPU 0, 1, after each step"
+    )
+
+
+def test_a_release_that_fails_takes_no_user_off(node: Node) -> None:
+    preloaded = f"{LIBRARY} {node.program('librefusing.so')}"
+    out, _ = node.run(node.program("pools"), "release", pod="created", LD_PRELOAD=preloaded)
+    assert out.split() == [str(2 * MIB), str(2 * MIB), "0"]
 
 
 SIZES = """

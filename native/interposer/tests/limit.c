@@ -72,6 +72,18 @@ static CUresult take_flat_array(uint64_t bytes, uint64_t *key)
     return cuArrayCreate_v2((CUarray *)key, &shape);
 }
 
+static CUresult take_normalized_array(uint64_t bytes, uint64_t *key)
+{
+    CUDA_ARRAY_DESCRIPTOR shape = {.width = 512, .height = bytes / (512 * 8), .format = 0xc5, .channels = 4}; /* 16 bits x 4 */
+    return cuArrayCreate_v2((CUarray *)key, &shape);
+}
+
+static CUresult take_compressed_array(uint64_t bytes, uint64_t *key)
+{
+    CUDA_ARRAY_DESCRIPTOR shape = {.width = 1024, .height = bytes / (1024 / 4 * 8) * 4, .format = 0x91, .channels = 4}; /* BC1 */
+    return cuArrayCreate_v2((CUarray *)key, &shape);
+}
+
 static CUresult give_array(uint64_t key) { return cuArrayDestroy((CUarray)key); }
 
 /* A graph with one memory node, by hand or by capture; what counts is the executable graph. */
@@ -145,6 +157,8 @@ static const struct kind kinds[] = {
     {"cuMemAllocFromPoolAsync", 1, take_pool, give_async},
     {"cuMemCreate", STEP, take_created, give_created},
     {"cuArrayCreate", 1024, take_flat_array, give_array},
+    {"cuArrayCreate, normalized", 512 * 8, take_normalized_array, give_array},
+    {"cuArrayCreate, compressed", 1024 / 4 * 8, take_compressed_array, give_array},
     {"cuArray3DCreate", 1024 * 64 * 4 * 2, take_array, give_array},
     {"cuGraphInstantiate", 1, take_graph, give_graph},
     {"captured cuMemAllocAsync", 1, take_captured, give_graph},
