@@ -23,7 +23,9 @@ class PerLaunch:
         return self.own + self.c_library
 
 
-def launch_instructions(node: Node, limited: bool, launches: int = LAUNCHES) -> PerLaunch:
+def launch_instructions(
+    node: Node, limited: bool, launches: int = LAUNCHES, two_streams: bool = False
+) -> PerLaunch:
     pod = "limited" if limited else "free"
     node.set_quota("limited", core_percent=50)
     profile = Path(node.directory) / f"callgrind.{pod}"
@@ -34,6 +36,7 @@ def launch_instructions(node: Node, limited: bool, launches: int = LAUNCHES) -> 
         f"--callgrind-out-file={profile}",
         node.program("launches"),
         str(launches),
+        *(("two",) if two_streams else ()),
         pod=pod,
     )
     found = instructions(profile, "libnvshare.so", "libcuda.so")

@@ -219,7 +219,7 @@ static void wait_room(struct lane *lane)
     uint64_t sleep_ns = end_ns > now_ns ? (end_ns - now_ns) / 4 : 0;
     sleep_ns = sleep_ns < MS / 20 ? MS / 20 : sleep_ns > MS ? MS : sleep_ns;
     int mode = capture_relax();
-    lane_mark_if_due(lane, now_ns);
+    lane_mark_if_due(lane, now_ns, true);
     gate_wait(gate, now_ns + sleep_ns);
     lanes_poll(gate, clock_ns());
     capture_restore(mode);
@@ -227,13 +227,17 @@ static void wait_room(struct lane *lane)
 
 static void give_pass(CUstream stream)
 {
-    *pass_for(stream) = (struct pass){stream, atomic_load(&pass_epoch)};
+    struct pass *pass;
+    TAKE_PLACE(passes, stream, pass);
+    *pass = (struct pass){stream, atomic_load(&pass_epoch)};
 }
 
 static void give_credit(CUstream stream, struct lane *lane)
 {
     uint64_t left = atomic_load(&captures) == 0 ? lane_credit(lane) : 0;
-    credits[pass_for(stream) - passes] = (struct credit){stream, atomic_load(&pass_epoch), lane, left};
+    struct credit *credit;
+    TAKE_PLACE(credits, stream, credit);
+    *credit = (struct credit){stream, atomic_load(&pass_epoch), lane, left};
 }
 
 static void each_gate_at_wait(bool begins)
@@ -337,7 +341,7 @@ static void call_ended(struct gate *gate, struct lane *lane, const struct ticket
     if (!lane)
         gate->done_ns = clock_ns();
     else if (lane_is_of(lane, ticket->stream, gate))
-        lane_mark_if_due(lane, ticket->entered_ns);
+        lane_mark_if_due(lane, ticket->entered_ns, false);
     pthread_mutex_unlock(&gate->lock);
 }
 

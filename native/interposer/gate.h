@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "abi.h"
 #include "cancel.h"
@@ -110,26 +111,45 @@ struct credit {
     uint64_t left;
 };
 
-#define PASSES 32
+#define PASSES 64
 extern _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
 extern _Thread_local struct credit credits[PASSES] __attribute__((tls_model("initial-exec")));
 extern atomic_uint_fast64_t pass_epoch;
 
-static inline struct pass *pass_for(CUstream stream)
+/* A stream has two places in each of a thread's tables, neighbours, so that two streams that are used in turn never drive each
+ * other out for good. Only the first is looked at on the shortest way. */
+static inline unsigned int first_place(CUstream stream)
 {
     /* Streams are pointers; dividing by the size of what is indexed costs nothing. */
-    return &passes[(uintptr_t)stream / sizeof(struct pass) % PASSES];
+    return (unsigned int)((uintptr_t)stream / sizeof(struct pass) % PASSES);
 }
 
-static inline bool has_pass(CUstream stream)
+static inline unsigned int second_place(CUstream stream)
 {
-    const struct pass *pass = pass_for(stream);
+    return first_place(stream) ^ 1;
+}
+
+/* The place a stream has or gets; who has it moves over to its other one. */
+#define TAKE_PLACE(table, key, place)                                                           \
+    do {                                                                                        \
+        unsigned int first_ = first_place(key), second_ = second_place(key);                    \
+        if ((table)[first_].stream != (key) && (table)[second_].stream != (key)) {              \
+            (table)[second_] = (table)[first_];                                                 \
+            memset(&(table)[first_], 0, sizeof((table)[first_]));                               \
+            (table)[first_].stream = (key);                                                     \
+        }                                                                                       \
+        (place) = &(table)[(table)[first_].stream == (key) ? first_ : second_];                 \
+    } while (0)
+
+static inline bool has_pass(CUstream stream, unsigned int place)
+{
+    const struct pass *pass = &passes[place];
     return pass->stream == stream && pass->epoch == atomic_load_explicit(&pass_epoch, memory_order_relaxed);
 }
 
-static inline bool spends_credit(CUstream stream)
+static inline bool spends_credit(CUstream stream, unsigned int place)
 {
-    struct credit *credit = &credits[(uintptr_t)stream / sizeof(struct pass) % PASSES];
+    struct credit *credit = &credits[place];
     if (!credit->left || credit->stream != stream ||
         credit->epoch != atomic_load_explicit(&pass_epoch, memory_order_relaxed))
         return false;
@@ -180,7 +200,7 @@ void lane_passed(struct lane *lane, uint64_t now_ns);
 void lane_launched(struct lane *lane, uint64_t now_ns);
 /* How many launches more fit behind it without another look. */
 uint64_t lane_credit(struct lane *lane);
-void lane_mark_if_due(struct lane *lane, uint64_t now_ns);
+void lane_mark_if_due(struct lane *lane, uint64_t now_ns, bool launch_waits);
 bool lane_is_full(struct lane *lane, uint64_t now_ns);
 /* Looks at the markers of all the gate's lanes; true when nothing is behind it. */
 bool lanes_poll(struct gate *gate, uint64_t now_ns);

@@ -25,6 +25,10 @@ static inline CUstream per_thread(CUstream stream)
     static __attribute__((noinline)) CUresult gated_##symbol parameters   \
     {                                                                     \
         struct ticket ticket;                                             \
+        unsigned int place = second_place(key);                           \
+        if (real.symbol && (has_pass(key, place) ||                       \
+                            (!is_blocking && spends_credit(key, place)))) \
+            return real.symbol arguments;                                 \
         gate_enter(key, is_blocking, &ticket);                            \
         CUresult result = real.symbol ? real.symbol arguments : MISSING;  \
         gate_leave(&ticket);                                              \
@@ -32,14 +36,15 @@ static inline CUstream per_thread(CUstream stream)
     }                                                                     \
     static __attribute__((noinline)) CUresult paced_##symbol parameters   \
     {                                                                     \
-        if (!is_blocking && real.symbol && spends_credit(key))            \
+        if (!is_blocking && real.symbol &&                                \
+            spends_credit(key, first_place(key)))                         \
             return real.symbol arguments;                                 \
         return gated_##symbol arguments;                                  \
     }                                                                     \
     EXPORT CUresult symbol parameters;                                    \
     EXPORT CUresult symbol parameters                                     \
     {                                                                     \
-        if (LIKELY(has_pass(key) && real.symbol))                         \
+        if (LIKELY(has_pass(key, first_place(key)) && real.symbol))       \
             return real.symbol arguments;                                 \
         return paced_##symbol arguments;                                  \
     }

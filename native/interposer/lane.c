@@ -139,8 +139,9 @@ static struct lane *look_up(CUstream stream, struct gate **gate)
 
 struct lane *lane_find(CUstream stream, struct gate **gate)
 {
-    struct cached *cached = &cache[pass_for(stream) - passes];
+    struct cached *cached;
     uint64_t epoch = atomic_load(&lanes_epoch);
+    TAKE_PLACE(cache, stream, cached);
     if (!cached->lane || cached->stream != stream || cached->epoch != epoch) {
         *cached = (struct cached){.stream = stream, .epoch = epoch};
         cached->lane = look_up(stream, &cached->gate);

@@ -5,7 +5,9 @@
 /* 20 ms and a little: two kernels of 10 ms, measured a trifle longer, must still be let in, or the GPU idles between them. */
 #define IN_FLIGHT_NS (21 * MS)
 #define SHALLOW_NS (MS * 3 / 10)
-#define IN_FLIGHT_MAX 512 /* launches; a driver's own queue must never be what stops us */
+/* Launches; a driver's own queue, of 1024, must never be what stops us. Two milliseconds' worth of the shortest kernels, so
+ * that there is always a marker, one a millisecond, with enough queued behind it. */
+#define IN_FLIGHT_MAX 1000
 #define MARK_EVERY_NS MS
 /* A kernel may wait for what its own program is about to launch: after a while little is held back behind it. It may also
  * wait for its memory to be paged in, and what is queued meanwhile must not take minutes to drain when the turn ends. */
@@ -102,12 +104,13 @@ uint64_t lane_credit(struct lane *lane)
     return lane->gate->shallow || !lane->length_ns ? 0 : left < most / 4 ? left : most / 4;
 }
 
-void lane_mark_if_due(struct lane *lane, uint64_t now_ns)
+/* Once a millisecond; in between only if a launch waits for what no marker would tell: that all of it, or any of it, ended. */
+void lane_mark_if_due(struct lane *lane, uint64_t now_ns, bool launch_waits)
 {
     settle_credit(lane, now_ns);
-    uint64_t unmarked = lane->launched - last_marked(lane);
-    bool often_enough = now_ns - lane->marked_ns < MARK_EVERY_NS;
-    if (lane->dirty || (unmarked && (!often_enough || unmarked * 4 >= in_flight_max(lane))))
+    bool is_due = now_ns - lane->marked_ns >= MARK_EVERY_NS;
+    bool is_needed = launch_waits && (lane->gate->shallow || lane->head == lane->tail);
+    if (lane->dirty || (lane->launched != last_marked(lane) && (is_due || is_needed)))
         record(lane, now_ns);
 }
 

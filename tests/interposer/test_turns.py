@@ -101,3 +101,16 @@ def test_no_event_is_asked_for_after_its_context_ended(node: Node, percent: int)
     assert found, err
     assert int(found[1]) == 0
     assert percent == 100 or int(found[2]) > 20
+
+
+def test_a_stream_is_marked_once_a_millisecond(node: Node) -> None:
+    """However short its kernels are. A few more when a turn begins and ends, and when a launch must wait."""
+    node.set_quota("busy", core_percent=90)
+    preloaded = f"{LIBRARY} {node.program('libreferee.so')}"
+    out, err = node.run(node.program("burst"), "2", "1", pod="busy", LD_PRELOAD=preloaded)
+    found = re.search(r"(\d+) records in (\d+) ms", err)
+    assert found, err
+    records, elapsed_ms = map(int, found.groups())
+    assert int(out.split()[1]) > 20_000
+    assert elapsed_ms > 1000
+    assert records < elapsed_ms

@@ -75,6 +75,7 @@ CUresult cuEventDestroy_v2(CUevent event);
 static const char ptx[] =
     ".version 7.0\n.target sm_70\n.address_size 64\n"
     ".visible .entry add(.param .u64 x, .param .u64 y, .param .u64 z, .param .u64 n) { ret; }\n"
+    ".visible .entry sim_us_2() { ret; }\n"
     ".visible .entry sim_us_50() { ret; }\n"
     ".visible .entry sim_us_250() { ret; }\n"
     ".visible .entry sim_us_2000() { ret; }\n"
