@@ -23,7 +23,7 @@ _FIGURES: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.GPU_MEMORY_FREE, lambda r: r.free_bytes),
     (c.GPU_UTILIZATION, lambda r: _scaled(r.gpu_percent, 0.01)),
     (c.GPU_MEMORY_UTILIZATION, lambda r: _scaled(r.memory_percent, 0.01)),
-    (c.GPU_PROCESSES, lambda r: None if r.processes is None else len(r.processes)),
+    (c.GPU_PROCESSES, lambda r: r.process_count),
     (c.GPU_TEMPERATURE, lambda r: r.celsius),
     (c.GPU_POWER, lambda r: None if r.milliwatts is None else r.milliwatts / 1000),
     (c.GPU_ENERGY, lambda r: None if r.millijoules is None else r.millijoules / 1000),

@@ -17,7 +17,7 @@ from nvshare.exporters.page import front_page
 from nvshare.exporters.view import Figures, View, copy_books, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, Seen
-from nvshare.gpu.sampler import Sampler
+from nvshare.gpu.sampler import NVML, Sampler
 from nvshare.metrics.catalog import LOOP_EXPONENTS
 from nvshare.metrics.http import Pages, Server
 from nvshare.metrics.web_config import Guard, WebConfigError
@@ -58,7 +58,7 @@ class MetricsService:
         self._overheads = Overheads()
         self._repeats = logs.Repeats()
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
-        self._sampler = Sampler(interval_ns, self._delivered, self._see, self._nvml_changed)
+        self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
         collector = Collector(
             self.view,
             config.switched_on("NVSHARE_METRICS_DEBUG_LABELS"),
@@ -111,22 +111,26 @@ class MetricsService:
         tenant, _ = self._roster.tenancy.tenant_of(Peer(process, -1, place), "", "", trusted=False)
         return Seen(process.start_ticks, "" if tenant.startswith("process:") else tenant)
 
-    def _nvml_changed(self, up: bool, why: str) -> None:
-        if up:
-            logs.info("NVML answers")
+    def _source_changed(self, source: str, up: bool, why: str) -> None:
+        if source == NVML:
+            if up:
+                logs.info("NVML answers")
+            else:
+                logs.warning("no NVML: figures of GPUs are left out", why=why)
+        elif up:
+            logs.info("GPU figures are back", source=source)
         else:
-            logs.warning("no NVML: figures of GPUs are left out", why=why)
+            logs.warning("a look at GPUs failed, figures are left out", source=source, why=why)
 
     # ---- on the loop -------------------------------------------------------------------------
 
     def _take(self, reading: GpuReading) -> None:
         """What a look at a GPU means for the scheduler."""
         hub, now_ns = self._hub, self._hub.clock()
-        if reading.total_bytes is not None and self._learns_gpus:
-            device = Device(reading.uuid, reading.total_bytes, reading.index)
-            if self._roster.inventory.learn(device) or device.key not in hub.scheduler.gpus:
-                logs.info("GPU found", gpu=device.key, index=device.number)
-                hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
+        device = self._news_of(reading)
+        if device is not None:
+            logs.info("GPU found", gpu=device.key, index=device.number)
+            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
         gpu = hub.scheduler.gpus.get(reading.uuid)
         if gpu is not None and reading.used_bytes is not None:
             strangers_bytes = max(0, reading.used_bytes - gpu.counted_bytes)
@@ -136,6 +140,17 @@ class MetricsService:
                 hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes), now_ns)
         self._note_overheads(reading)
         hub.counters.callbacks.add(hub.clock() - now_ns)
+
+    def _news_of(self, reading: GpuReading) -> Device | None:
+        """A GPU nobody knew, or knew like this. Of a list that was stated only the numbers are learned."""
+        inventory = self._roster.inventory
+        if not self._learns_gpus:
+            return inventory.number(reading.uuid, reading.index)
+        if reading.total_bytes is None:
+            return None
+        device = Device(reading.uuid, reading.total_bytes, reading.index)
+        news = inventory.learn(device) or device.key not in self._hub.scheduler.gpus
+        return device if news else None
 
     def _note_overheads(self, reading: GpuReading) -> None:
         told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}

@@ -65,12 +65,13 @@ class Card:
                 return call(function, handle, *arguments)
             except ENDS_THE_LOOK:
                 raise
-            except pynvml.NVMLError:
+            except (pynvml.NVMLError, UnicodeDecodeError):  # the binding decodes names
                 return None
 
         memory = ask(pynvml.nvmlDeviceGetMemoryInfo)
         rates = ask(pynvml.nvmlDeviceGetUtilizationRates)
-        processes = self._processes(ask, lambda: self._shares(call, handle), see)
+        listed = ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
+        processes = None if listed is None else self._processes(listed, self._shares(call, handle), see)
         self._watch(handle, session, call)
         self._drain(call)
         return GpuReading(
@@ -92,21 +93,21 @@ class Card:
             ecc_uncorrected=self._uncorrected.at(ask(pynvml.nvmlDeviceGetTotalEccErrors, 1, _ECC_VOLATILE)),
             xids=self._xids,
             last_xid=self._last_xid,
+            process_count=None if listed is None else len(listed),
             processes=processes,
         )
 
     # ---- processes ---------------------------------------------------------------------------
 
     def _processes(
-        self, ask: Callable[..., Any], shares_now: Callable[[], dict[int, int] | None], see: SeePid
-    ) -> tuple[ProcessReading, ...] | None:
-        listed = ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
-        if listed is None:
-            return None
-        shares = shares_now()
+        self, listed: list[Any], shares: dict[int, int] | None, see: SeePid
+    ) -> tuple[ProcessReading, ...]:
         found: dict[int, ProcessReading] = {}
         for row in listed:
-            seen = see(row.pid)
+            try:
+                seen = see(row.pid)
+            except OSError:  # no descriptor left, or /proc hides it: nobody we know
+                seen = None
             if seen is not None:
                 used = row.usedGpuMemory
                 share = 0 if shares is not None else None
@@ -168,5 +169,5 @@ class Card:
         """A lost card still tells the XID it went with."""
         try:
             self._drain(call)
-        except pynvml.NVMLError:
+        except Exception:  # what ended the look may not end the thread here
             self._session = -1
