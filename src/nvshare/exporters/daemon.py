@@ -39,6 +39,7 @@ def families(view: View) -> Families:
         yield Family(metric, [((), value)])
     yield Family(c.LOOP_LAG, [((), figures.lag)])
     yield Family(c.LOOP_CALLBACK, [((), figures.callbacks)])
+    yield Family(c.SCRAPE_STEP, [((), figures.scrape_steps)])
     yield from _sources(view)
 
 

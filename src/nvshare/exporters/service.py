@@ -13,7 +13,6 @@ from typing import Final
 from nvshare.core import events
 from nvshare.exporters.collect import Collector
 from nvshare.exporters.overhead import Overheads
-from nvshare.exporters.page import front_page
 from nvshare.exporters.view import Figures, View, copy_books, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, Seen
@@ -25,7 +24,7 @@ from nvshare.node import logs
 from nvshare.node.config import Config
 from nvshare.node.daemon import Daemon, StartError
 from nvshare.node.listener import Listener
-from nvshare.pods.identity import Peer, Process, place_of_process, process_of
+from nvshare.pods.identity import Process, peer_of_pid
 from nvshare.wire.messages import MessageType
 
 BACKLOG: Final = 1024
@@ -63,13 +62,9 @@ class MetricsService:
             self.view,
             config.switched_on("NVSHARE_METRICS_DEBUG_LABELS"),
             self._complain,
-            self._hub.counters.callbacks.add,
+            self._note_step,
         )
-
-        async def page() -> str:
-            return front_page(await collector.view())
-
-        pages = Pages(collector.scrape, page, lambda: not self._roster.formers or self._settled())
+        pages = Pages(collector.scrape, collector.page, lambda: not self._roster.formers or self._settled())
         self._server = Server(pages.app(), _guard(config))
         self._listener = self._listen(config.text("NVSHARE_METRICS_ADDR"))
         self._started_ns = self._hub.clock()
@@ -104,12 +99,11 @@ class MetricsService:
             self._loop.call_soon_threadsafe(self._take, reading)
 
     def _see(self, pid: int) -> Seen | None:
-        process = process_of(pid)
-        place = place_of_process(pid)
-        if process is None or place is None:
+        peer = peer_of_pid(pid)
+        if peer is None:
             return None
-        tenant, _ = self._roster.tenancy.tenant_of(Peer(process, -1, place), "", "", trusted=False)
-        return Seen(process.start_ticks, "" if tenant.startswith("process:") else tenant)
+        tenant, _ = self._roster.tenancy.tenant_of(peer, "", "", trusted=False)
+        return Seen(peer.process.start_ticks, "" if tenant.startswith("process:") else tenant)
 
     def _source_changed(self, source: str, up: bool, why: str) -> None:
         if source == NVML:
@@ -164,6 +158,10 @@ class MetricsService:
         if len(self._overheads.baselines) > len(members):
             self._overheads.keep_only(set(members))
 
+    def _note_step(self, held_ns: int) -> None:
+        self._hub.counters.callbacks.add(held_ns)
+        self._hub.counters.scrape_steps.add(held_ns)
+
     def _complain(self, exporter: str, error: Exception) -> None:
         self._repeats.warning("exporter failed", exporter=exporter, why=repr(error))
 
@@ -172,22 +170,22 @@ class MetricsService:
         now_ns = self._hub.clock()
         roster = self._roster
         gpus = copy_books(roster, self._ttl_ns, now_ns)
-        members = [m for m in roster.members.values() if m.connection is not None]
-        view = View(
+        members = list(roster.members.values())
+        processes = {m.client: m.process for m in members if m.connection is not None}
+        return View(
             taken_ns=now_ns,
             wall_ns=wall_ns(),
             ttl_ns=self._ttl_ns,
             gpus=gpus,
-            processes={m.client: m.process for m in members},
-            memory_source=self._hub.scheduler.memory_source,
+            processes=processes,
+            managed=[*members, *roster.formers.values(), *roster.ended],
+            memory_sources=dict(self._hub.scheduler.memory_sources),
             nvml_up=self._sampler.up(),
             readings=self._sampler.readings(now_ns),
             sources=self._sampler.sources(now_ns),
-            overheads=self._overheads.baselines,
-            figures=self._figures(len(members)),
+            overheads=dict(self._overheads.baselines),
+            figures=self._figures(len(processes)),
         )
-        self._hub.counters.callbacks.add(self._hub.clock() - now_ns)
-        return view
 
     def _figures(self, clients: int) -> Figures:
         counters, roster = self._hub.counters, self._roster
@@ -200,6 +198,7 @@ class MetricsService:
             events=dict(counters.events),
             lag=loop_distribution(counters.lag, LOOP_EXPONENTS),
             callbacks=loop_distribution(counters.callbacks, LOOP_EXPONENTS),
+            scrape_steps=loop_distribution(counters.scrape_steps, LOOP_EXPONENTS),
             clients=clients,
             expected=len(roster.formers),
             unregistered=len(roster.unregistered),

@@ -527,6 +527,13 @@ LOOP_CALLBACK = _row(
     "daemon",
     bounds=_LOOP_BOUNDS,
 )
+SCRAPE_STEP = _row(
+    "nvshare_metrics_step_seconds",
+    (),
+    "How long a step of a scrape or of the front page held the loop; these are callbacks too.",
+    "daemon",
+    bounds=_LOOP_BOUNDS,
+)
 HTTP_CONNECTIONS = _row("nvshare_metrics_connections", (), "Open connections to this port.", "daemon")
 HTTP_REQUESTS = _row("nvshare_metrics_requests_total", (), "Answers this port has given.", "daemon")
 PROCESS_CPU = _row("nvshare_process_cpu_seconds_total", (), "CPU time of the daemon.", "process")

@@ -11,9 +11,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import gzip
 import logging
 import socket
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
@@ -38,20 +38,40 @@ CONNECTIONS: Final = 512
 SCRAPES_AT_ONCE: Final = 4
 FULL_PAUSE_SEC: Final = 0.1
 _GZIP_LEAST: Final = 1_400
+_GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS  # 16: with gzip's header and trailer
 
-Scrape = Callable[[bool, frozenset[str]], Awaitable[bytes]]
+Scrape = Callable[[bool, frozenset[str]], Awaitable[list[bytes]]]
+"""A text in parts, none so large that handing it on would take long."""
 
 logging.getLogger("uvicorn.error").addHandler(logging.NullHandler())  # what strangers send is no line of ours
 
 
-def answer(content: bytes, media_type: str, status: int = 200, **headers: str) -> Response:
-    response = Response(status_code=status)
-    response.body = content
-    named = {"Content-Type": media_type, "Content-Length": str(len(content)), **headers}
-    response.raw_headers = [
-        (name.replace("_", "-").encode(), value.encode()) for name, value in named.items()
-    ]
-    return response
+class _Answer(Response):
+    """An answer in parts, between which others may run."""
+
+    def __init__(self, parts: list[bytes], media_type: str, status: int, headers: dict[str, str]) -> None:
+        super().__init__(status_code=status)
+        self._parts = parts
+        named = {"Content-Type": media_type, "Content-Length": str(sum(map(len, parts))), **headers}
+        self.raw_headers = [
+            (name.replace("_", "-").encode(), value.encode()) for name, value in named.items()
+        ]
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for part in self._parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
+
+
+def answer(content: bytes | list[bytes], media_type: str, status: int = 200, **headers: str) -> Response:
+    return _Answer([content] if isinstance(content, bytes) else content, media_type, status, headers)
+
+
+def _packed(parts: list[bytes]) -> list[bytes]:
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+    return [packed for part in parts if (packed := packer.compress(part))] + [packer.flush()]
 
 
 def _text(words: str, status: int = 200, **headers: str) -> Response:
@@ -86,8 +106,8 @@ class Pages:
         async with self._turns:
             body = await self._scrape(openmetrics, frozenset(request.query_params.getlist("name[]")))
         media_type = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
-        if len(body) >= _GZIP_LEAST and wants_gzip(request.headers.get("accept-encoding", "")):
-            packed = await asyncio.to_thread(gzip.compress, body, 1, mtime=0)
+        if sum(map(len, body)) >= _GZIP_LEAST and wants_gzip(request.headers.get("accept-encoding", "")):
+            packed = await asyncio.to_thread(_packed, body)
             return answer(packed, media_type, Content_Encoding="gzip", Vary="Accept, Accept-Encoding")
         return answer(body, media_type, Vary="Accept, Accept-Encoding")
 
