@@ -292,6 +292,37 @@ def test_tls_and_users(tmp_path: Path) -> None:
     on_loop(work)
 
 
+def test_silent_connections_do_not_keep_others_from_agreeing_on_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "HEADER_SEC", 1000.0)
+    certificate = make_certificate(tmp_path)
+    path = write(tmp_path / "web.yml", "tls_server_config: {cert_file: cert.pem, key_file: key.pem}")
+    options = {"ssl": ssl.create_default_context(cafile=str(certificate)), "server_hostname": "localhost"}
+
+    async def work() -> None:
+        port = Port(path, connections=4)
+        silent = []
+        for number in range(4):
+            silent.append(await port.open())
+            await until(lambda number=number: port.server.open_connections() == number + 1)  # type: ignore[misc]
+        header, _ = await port.ask("GET /healthz HTTP/1.1\nHost: x\n", **options)
+        assert "200 OK" in header
+        assert await read_to_end(silent[0][0]) == b"", "the first to come is the first to go"
+        assert port.server.open_connections() <= 4
+        more = [await port.open() for _ in range(20)]
+        header, _ = await port.ask("GET /healthz HTTP/1.1\nHost: x\n", **options)
+        assert "200 OK" in header
+        assert port.server.open_connections() <= 4
+        for _, writer in (*silent, *more):
+            writer.close()
+        await until(lambda: port.server.open_connections() == 0)
+        assert not port.server._ending
+        port.close()
+
+    on_loop(work)
+
+
 async def rejected(asking: Awaitable[str]) -> None:
     with pytest.raises(ssl.SSLError):
         await asking

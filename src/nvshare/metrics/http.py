@@ -3,7 +3,8 @@
 Rules:
 1. A connection has 10 s to say its whole header, from when it is accepted or from the first byte of its next
    request; a header has 32 KiB; an answer is read within a minute.
-2. There are 512 connections. One more takes the place of the one that has been idle longest.
+2. There are 512 connections. One more takes the place of the one that has been idle longest, or that has not
+   agreed on TLS for longest and had half a second for it.
 3. Rendering yields to the loop between families; compressing happens in a thread.
 4. Header names are written as HTTP's own documents write them, because people grep for them.
 """
@@ -11,11 +12,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 import socket
 import zlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -32,6 +35,7 @@ from nvshare.metrics.web_config import Guard, TooBusy
 
 HEADER_SEC: Final = 10.0
 HEADER_BYTES: Final = 32_768
+OPENING_SEC: Final = 0.5
 ANSWER_SEC: Final = 60.0
 IDLE_SEC: Final = 75
 CONNECTIONS: Final = 512
@@ -201,6 +205,13 @@ class _Connection(H11Protocol):
         self.transport.abort()
 
 
+class _Opening(NamedTuple):
+    """A connection that is not ready for a request yet."""
+
+    connection: socket.socket
+    since: float
+
+
 class Server:
     """Takes over accepted connections; a listener asks it whether there is room."""
 
@@ -221,7 +232,8 @@ class Server:
         self.room_made: Callable[[], None] = lambda: None
         self._guard = guard
         self._most = connections
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: dict[asyncio.Task[None], _Opening] = {}  # in order of arrival
+        self._ending: set[asyncio.Task[None]] = set()  # their places are given away
 
     def open_connections(self) -> int:
         return len(self.state.connections) + len(self._opening)
@@ -231,7 +243,7 @@ class Server:
 
     def full(self) -> bool:
         """Every place is taken by one that is being answered."""
-        full = self.open_connections() >= self._most and not self._idle()
+        full = self.open_connections() >= self._most and not self._idle() and self._dawdling() is None
         if full:
             self.loop.call_later(FULL_PAUSE_SEC, lambda: self.room_made())
         return full
@@ -240,12 +252,33 @@ class Server:
         return [one for one in self.state.connections if isinstance(one, _Connection) and not one.answering]
 
     def welcome(self, connection: socket.socket) -> None:
-        if self.open_connections() >= self._most and (idle := self._idle()):
-            min(idle, key=lambda one: one.idle_since).end()
+        if self.open_connections() >= self._most:
+            self._make_room()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opening = self.loop.create_task(self._open(connection))
-        self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
+        self._opening[opening] = _Opening(connection, self.loop.time())
+        opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: asyncio.Task[None]) -> None:
+        self._opening.pop(opening, None)
+        self._ending.discard(opening)
+
+    def _dawdling(self) -> asyncio.Task[None] | None:
+        for opening, (_, since) in self._opening.items():
+            return opening if self.loop.time() - since >= OPENING_SEC else None
+        return None
+
+    def _make_room(self) -> None:
+        """End the one that has done nothing for longest."""
+        idle = min(self._idle(), key=lambda one: one.idle_since, default=None)
+        opening = self._dawdling()
+        since = self._opening[opening].since if opening is not None else math.inf
+        if idle is not None and idle.idle_since <= since:
+            idle.end()
+        elif opening is not None:
+            self._ending.add(opening)
+            with contextlib.suppress(OSError):  # it may have broken off already
+                self._opening.pop(opening).connection.shutdown(socket.SHUT_RDWR)
 
     async def _open(self, connection: socket.socket) -> None:
         limits: dict[str, Any] = {}
@@ -258,7 +291,7 @@ class Server:
             connection.close()  # it broke off, or could not agree on TLS: its own trouble
 
     def close(self) -> None:
-        for opening in self._opening:
+        for opening in (*self._opening, *self._ending):
             opening.cancel()
         for protocol in list(self.state.connections):
             cast(_Connection, protocol).end()
