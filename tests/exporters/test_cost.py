@@ -72,6 +72,7 @@ class Node:
             memory_sources=dict(self.scheduler.memory_sources),
             nvml_up=True,
             readings=readings,
+            last_words=[],
             sources={NVML: SourceState(True, 0, 0, self.now_ns)},
             overheads={},
             figures=Figures(

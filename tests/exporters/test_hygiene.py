@@ -95,15 +95,19 @@ def test_a_lost_gpu_ends_its_series_and_returns(place: Path) -> None:
         told = {
             f'nvshare_source_{name}{{source="{lost}"}}' for name in ("up", "hangs_total", "failures_total")
         }
+        labels = f'{{gpu_uuid="{lost}",gpu_index="0"}}'
+        told |= {f"nvshare_gpu_xid_errors_total{labels}", f"nvshare_gpu_last_xid{labels}"}
         assert gpu_series(after, lost) == told
+        # Falling off the bus is an XID event of its own, and who watches has to see it while the GPU is away.
+        seen = node.wait_scrape(lambda s: s.value("nvshare_gpu_xid_errors_total", gpu_uuid=lost) == 1)
+        assert seen.value("nvshare_gpu_last_xid", gpu_uuid=lost) == 79
+        assert seen.value("nvshare_source_up", source=lost) == 0
         assert gpu_series(after, kept) == gpu_series(before, kept)
         assert after.value("nvshare_nvml_up") == after.value("nvshare_source_up", source=kept) == 1
         node.sim.fault("back", "0")
         back = node.wait_scrape(lambda s: s.value("nvshare_source_up", source=lost) == 1)
         assert gpu_series(back, lost) == gpu_series(before, lost)
-        # Falling off the bus is an XID event of its own.
-        node.wait_scrape(lambda s: s.value("nvshare_gpu_xid_errors_total", gpu_uuid=lost) == 1)
-        assert node.scrape().value("nvshare_gpu_last_xid", gpu_uuid=lost) == 79
+        assert back.value("nvshare_gpu_xid_errors_total", gpu_uuid=lost) == 1, "the same one"
 
 
 def test_nvml_goes_and_comes_without_a_restart(node: MetricsNode) -> None:

@@ -171,6 +171,7 @@ class MetricsService:
         roster = self._roster
         gpus = copy_books(roster, self._ttl_ns, now_ns)
         members = list(roster.members.values())
+        readings = self._sampler.readings(now_ns)
         processes = {m.client: m.process for m in members if m.connection is not None}
         return View(
             taken_ns=now_ns,
@@ -181,7 +182,8 @@ class MetricsService:
             managed=[*members, *roster.formers.values(), *roster.ended],
             memory_sources=dict(self._hub.scheduler.memory_sources),
             nvml_up=self._sampler.up(),
-            readings=self._sampler.readings(now_ns),
+            readings=readings,
+            last_words=self._sampler.last_words(now_ns, readings),
             sources=self._sampler.sources(now_ns),
             overheads=dict(self._overheads.baselines),
             figures=self._figures(len(processes)),

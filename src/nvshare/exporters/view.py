@@ -68,6 +68,7 @@ class View:
     memory_sources: Mapping[str, str]  # who set a pod's memory limit, of those that have one
     nvml_up: bool
     readings: list[GpuReading]
+    last_words: list[GpuReading]  # of GPUs that answer no more: their XIDs
     sources: dict[str, SourceState]
     overheads: Mapping[int, int]  # client -> baseline
     figures: Figures

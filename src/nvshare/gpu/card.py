@@ -48,6 +48,7 @@ class Card:
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
+        self._index = -1
         self._energy, self._corrected, self._uncorrected = Rising(), Rising(), Rising()
         self._events: Any = None
         self._session = -1
@@ -59,6 +60,7 @@ class Card:
         self, handle: Any, index: int, session: int, call: Callable[..., Any], see: SeePid, taken_ns: int
     ) -> GpuReading:
         """``call`` makes the NVML calls, and knows which one is under way."""
+        self._index = index
 
         def ask(function: Callable[..., Any], *arguments: Any) -> Any:
             try:
@@ -164,6 +166,12 @@ class Card:
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
                 self._xids = (self._xids or 0) + 1
                 self._last_xid = int(event.eventData)
+
+    def last_words(self, now_ns: int) -> GpuReading | None:
+        """What is known of a card that does not answer: the XIDs it went with, which nobody else counts."""
+        if self._xids is None:
+            return None
+        return GpuReading(self.uuid, self._index, now_ns, xids=self._xids, last_xid=self._last_xid)
 
     def drain_lost(self, call: Callable[..., Any]) -> None:
         """A lost card still tells the XID it went with."""

@@ -230,6 +230,15 @@ class Sampler:
             ]
         return sorted(found, key=lambda reading: (reading.index, reading.uuid))
 
+    def last_words(self, now_ns: int, readings: list[GpuReading]) -> list[GpuReading]:
+        """Of GPUs that answer no more while NVML does."""
+        answering = {reading.uuid for reading in readings}
+        if not self.up():
+            return []
+        with self._lock:
+            silent = [card for uuid, card in self._cards.items() if uuid not in answering]
+        return [words for card in silent if (words := card.last_words(now_ns)) is not None]
+
     def _fresh(self, reading: GpuReading, now_ns: int) -> bool:
         """What nobody looks at any more is not shown, rather than shown as it was."""
         return now_ns - reading.taken_ns < HANG_NS + 2 * self.interval_ns
