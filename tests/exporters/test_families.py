@@ -223,6 +223,29 @@ def test_a_scrape_of_some_families_shows_them_and_keeps_nothing() -> None:
     assert collector._exposition._blocks == {}
 
 
+def test_thousands_of_pods_are_one_family_each() -> None:
+    """Rendered in parts, and read as if in one go."""
+    departed = 700
+    collector = Collector(Node(2, departed).view, True, fail)
+    text = b"".join(asyncio.run(collector.scrape(False, frozenset()))).decode()
+    found = Scrape(text)
+    assert found.families() == list(dict.fromkeys(found.families())), "each family once"
+    for name in ("nvshare_pod_gpu_occupied_seconds_total", "nvshare_pod_gpu_lock_wait_seconds_count"):
+        samples = found.of(name)
+        assert len({(s.labels["pod"], s.labels["gpu_uuid"]) for s in samples}) == len(samples)
+        assert len(samples) == CLIENTS + 2 * departed
+    gone = found.of("nvshare_pod_gpu_occupied_seconds_total", pod="gone-699", gpu_uuid="GPU-1")
+    assert [sample.value for sample in gone] == [1699e-9]
+    assert len(found.of("nvshare_pod_last_seen_timestamp_seconds")) == CLIENTS + departed
+    assert len(found.of("nvshare_client_info")) == CLIENTS
+    assert found.of("nvshare_unmanaged_process_info") == []
+    openmetrics = b"".join(asyncio.run(collector.scrape(True, frozenset()))).decode()
+    read: Any = text_string_to_metric_families  # it has no types
+    parsed = {family.name: family for family in read(openmetrics)}
+    assert len(parsed) == len(found.families())
+    assert len(parsed["nvshare_pod_gpu_swap_seconds"].samples) == CLIENTS + 2 * departed
+
+
 def test_who_set_a_limit_is_of_the_moment_of_the_snapshot() -> None:
     node = Node(1)
     collector = Collector(node.view, True, fail)

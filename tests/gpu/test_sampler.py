@@ -14,7 +14,9 @@ import pynvml
 import pytest
 
 from nvshare.gpu.card import Card, Rising
+from nvshare.gpu.nvml import NvmlError, read_devices_within
 from nvshare.sim.gpu import SimulatedNode, library_directory
+from tests.node.harness import PATIENCE_SEC
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOKS_MAX = 600
@@ -220,3 +222,16 @@ def test_a_name_that_cannot_be_read_leaves_out_the_name_alone() -> None:
 def test_a_counter_that_starts_anew_goes_on() -> None:
     rising = Rising()
     assert [rising.at(value) for value in (5, 9, 2, None, 3, 0)] == [5, 9, 11, None, 12, 12]
+
+
+def test_what_cannot_be_read_at_the_start_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is told at once, not after a wait for a thread that has died."""
+
+    def garbled() -> int:
+        return int(b"\xff".decode())
+
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", garbled)
+    with pytest.raises(NvmlError, match="decode"):
+        read_devices_within(PATIENCE_SEC)

@@ -19,14 +19,13 @@ from nvshare.core.observe import unpacking
 from nvshare.exporters import client, daemon, gpu, process, scheduler
 from nvshare.exporters.page import front_page
 from nvshare.exporters.pod import Totals
-from nvshare.exporters.view import ROWS_AT_ONCE, Families, View, in_batches
+from nvshare.exporters.view import Families, View, in_batches
 from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, EXPORTER_DURATION, EXPORTER_SUCCESS
 from nvshare.metrics.exposition import OPENMETRICS_END, Exposition, merged
 from nvshare.metrics.families import Family
 
 Exporter = Callable[[View], Families]
 Result = TypeVar("Result")
-_SAMPLES_AT_ONCE: Final = 2 * ROWS_AT_ONCE  # rendering one takes a microsecond
 PART_BYTES: Final = 1 << 18
 _HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
 Complain = Callable[[str, Exception], None]
@@ -159,7 +158,7 @@ class _Text:
                 kept = tuple(label for label in metric.labels if label not in DEBUG_LABELS)
                 family = merged(metric, kept, list(family.samples))
                 yield True
-            for samples in in_batches(family.samples, _SAMPLES_AT_ONCE):
+            for samples in in_batches(family.samples):
                 self._render(Family(family.metric, samples))
                 yield True
 
