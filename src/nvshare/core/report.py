@@ -15,7 +15,7 @@ def snapshot_gpu(gpu: Gpu, now_ns: int) -> GpuSnapshot:
     waiting = outside = running = 0
     for tenant in gpu.tenants.values():
         running += tenant.holding
-        if tenant in gpu.outside or throttled(gpu, tenant):
+        if tenant.tally.outside_since_ns >= 0 or throttled(gpu, tenant):
             outside += tenant.wanting
         else:
             waiting += tenant.wanting
