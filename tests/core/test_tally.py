@@ -5,7 +5,7 @@ from __future__ import annotations
 from nvshare.core import events
 from nvshare.core.observe import GpuCopy, TenantCopy, observe, unpack
 from nvshare.core.scheduler import Scheduler
-from nvshare.core.tally import DEPARTED_MAX, HERE, Crowd, Departed, Spread, Tally
+from nvshare.core.tally import DEPARTED_MAX, EXPIRED_AT_ONCE, HERE, Crowd, Departed, Spread, Tally
 
 GPU = "GPU-a"
 MS = 1_000_000
@@ -238,10 +238,32 @@ def test_those_who_left_are_bounded() -> None:
         tally = Tally()
         tally.left_ns = number
         departed.put(f"pod-{number}", tally)
-    pods = [pod for pod, _ in departed.items()]
+    pods = list(departed.tallies())
     assert (len(pods), pods[0]) == (DEPARTED_MAX, "pod-10"), "the first to leave are the first forgotten"
-    departed.expire(DEPARTED_MAX)
-    assert next(pod for pod, _ in departed.items()) == f"pod-{DEPARTED_MAX}"
+    for _ in range(DEPARTED_MAX // EXPIRED_AT_ONCE):
+        departed.expire(DEPARTED_MAX)
+    assert next(iter(departed.tallies())) == f"pod-{DEPARTED_MAX}"
+
+
+def test_a_copy_of_who_left_stays_what_it_was_when_the_pod_is_back() -> None:
+    """The tallies of those who are gone are read after the moment of the snapshot."""
+    bench = Bench()
+    bench.client(1, "a")
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(10)
+    bench.do(events.LockReleased(1, busy_ns=10 * MS))
+    bench.do(events.ProcessGone(1))
+    bench.pass_ms(1500)
+    taken = observe(bench.scheduler.gpus[GPU], 0, bench.now_ns)
+    left_ns = taken.raw_departed["a"].left_ns
+    bench.client(2, "a")
+    bench.do(events.LockRequested(2))
+    bench.pass_ms(20)
+    bench.do(events.LockReleased(2, busy_ns=20 * MS))
+    [(pod, tally)] = unpack(taken).departed
+    assert (pod, tally.occupied_ns, tally.left_ns, sum(tally.wait_counts)) == ("a", 10 * MS, left_ns, 1)
+    now = bench.of("a")[1].tally
+    assert (now.occupied_ns, now.left_ns, sum(now.wait_counts)) == (30 * MS, HERE, 2), "and it goes on"
 
 
 def test_buckets_and_crowds() -> None:

@@ -15,7 +15,7 @@ from nvshare.core.account import NEVER, WHOLE
 from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import ACTIVE_NS, Gpu
-from nvshare.core.limits import LimitsBook, PodLimits
+from nvshare.core.limits import NO_SOURCE, LimitsBook, PodLimits
 from nvshare.core.report import snapshot_gpu
 from nvshare.core.settings import Settings
 from nvshare.core.snapshot import Checkpoint, Snapshot
@@ -35,6 +35,7 @@ class Scheduler:
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
         self._limits: dict[str, LimitsBook] = {}
+        self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
         self._deadlines = Deadlines()
         self._slice_override_ns = 0
         self._former = former.FormerLife()
@@ -442,15 +443,17 @@ class Scheduler:
         book = self._limits.get(pod)
         return book.effective() if book is not None else PodLimits()
 
-    def memory_source(self, pod: str) -> str:
-        """Who set the pod's memory limit."""
-        book = self._limits.get(pod)
-        return book.memory_source() if book is not None else "none"
+    def _note_memory_source(self, pod: str, source: str) -> None:
+        if source == NO_SOURCE:
+            self.memory_sources.pop(pod, None)
+        else:
+            self.memory_sources[pod] = source
 
     def _limits_set(self, event: events.LimitsSet, now_ns: int, out: list[Effect]) -> None:
         book = self._limits.setdefault(event.pod, LimitsBook())
         book.put(event.source, event.memory_bytes, event.core_percent, event.share)
         limits = book.effective()
+        self._note_memory_source(event.pod, limits.memory_source)
         if not book.words():
             del self._limits[event.pod]
         for gpu in self.gpus.values():
@@ -534,7 +537,9 @@ class Scheduler:
         """Start as the successor of another daemon; call after its GPUs are known."""
         self.on = checkpoint.scheduling_on
         for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
-            self._limits.setdefault(pod, LimitsBook()).put(source, memory_bytes, core_percent, share)
+            book = self._limits.setdefault(pod, LimitsBook())
+            book.put(source, memory_bytes, core_percent, share)
+            self._note_memory_source(pod, book.effective().memory_source)
         self._former.remember(self, checkpoint, now_ns)
         for gpu in self.gpus.values():
             self._advance(gpu, now_ns, [])
