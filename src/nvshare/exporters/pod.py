@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from nvshare.core.observe import GpuCopy, TallyCopy, TenantCopy
-from nvshare.exporters.view import ROWS_AT_ONCE, Families, View, families_of, in_batches, pod_labels
+from nvshare.core.observe import ROWS_AT_ONCE, GpuCopy, TallyCopy, TenantCopy
+from nvshare.exporters.view import Families, View, families_of, in_batches, pod_labels
 from nvshare.metrics import catalog as c
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.pods.identity import Process

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from nvshare.core.observe import GpuCopy, observe
+from nvshare.core.observe import ROWS_AT_ONCE, GpuCopy, observe
 from nvshare.gpu.reading import GpuReading, SourceState
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.node.counters import Durations
@@ -21,7 +21,6 @@ from nvshare.pods.identity import Process
 
 Families = Iterator[Family | None]
 """None: nothing yet, but others may run now."""
-ROWS_AT_ONCE: Final = 128
 Row = TypeVar("Row")
 OWN_KINDS = ("pod:", "container:", "process:")
 
