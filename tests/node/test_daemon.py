@@ -95,6 +95,45 @@ def test_sighup_reloads_and_keeps_the_old_settings_if_the_file_is_bad(open_path:
         assert gpu["slice_ns"] == 77 * 10**9
 
 
+def test_sighup_moves_no_sockets(open_path: Path) -> None:
+    """What needs a restart stays as it is until then, in what is shown and in what the end cleans up."""
+    file, elsewhere = open_path / "config.yaml", open_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("scheduler.sock", "control.sock"):
+        (elsewhere / name).write_text("another daemon's")
+    file.write_text(f"sock_dir: {open_path}/s\nprivate_dir: {open_path}/p\n")
+    with running(open_path, directories=["--config", str(file)]) as daemon:
+        file.write_text(f"sock_dir: {elsewhere}\nprivate_dir: {elsewhere}\n")
+        for times in (1, 2):
+            os.kill(daemon.pid, signal.SIGHUP)
+            daemon.wait_words("settings reloaded", times)
+            for variable in ("NVSHARE_SOCK_DIR", "NVSHARE_PRIVATE_DIR"):
+                told = [line for line in daemon.log if "needs a restart" in line and variable in line]
+                assert len(told) == times, "each time, while it is not so"
+        status = daemon.status()
+        assert (status["sock_dir"], status["private_dir"]) == (f"{open_path}/s", f"{open_path}/p")
+        assert daemon.stop() == 0
+        assert not daemon.path.exists()
+        assert not daemon.control.path.exists()
+        assert sorted(os.listdir(elsewhere)) == ["control.sock", "scheduler.sock"]
+
+
+def test_a_settings_file_that_hangs_delays_nobody(open_path: Path) -> None:
+    file = open_path / "config.yaml"
+    file.write_text("log: info\n")
+    with running(open_path, arguments=["--config", str(file)]) as daemon:
+        file.unlink()
+        os.mkfifo(file)  # opening it waits for who writes
+        os.kill(daemon.pid, signal.SIGHUP)
+        daemon.client("served").cycle()
+        with file.open("w") as writer:
+            writer.write("log: debug\n")
+        daemon.wait_words("settings reloaded")
+        os.kill(daemon.pid, signal.SIGHUP)
+        daemon.client("served").cycle()
+        assert daemon.stop() == 0, "nor is its end"
+
+
 def test_json_logs_are_json(open_path: Path) -> None:
     with running(open_path, environment={"NVSHARE_LOG_FORMAT": "json"}) as daemon:
         daemon.client("a")
@@ -294,7 +333,11 @@ def test_print_config_and_bad_values() -> None:
     shown = nvshare("scheduler", "--print-config", "--gpus", f"{gpu_key()}=1Gi", NVSHARE_LOG="error")
     assert shown.returncode == 0
     assert "NVSHARE_LOG                        error  (environment)" in shown.stdout
-    for variable, value in (("NVSHARE_METRICS_ADDR", "x:y"), ("NVSHARE_COMPUTE_WINDOW_MS", "499")):
+    for variable, value in (
+        ("NVSHARE_METRICS_ADDR", "x:y"),
+        ("NVSHARE_METRICS_ADDR", "a..b:9402"),
+        ("NVSHARE_COMPUTE_WINDOW_MS", "499"),
+    ):
         result = nvshare("scheduler", "--print-config", **{variable: value})
         assert result.returncode == 2
         assert f"{variable}={value!r}" in result.stderr

@@ -24,16 +24,16 @@ import uvloop
 
 from nvshare.core import events
 from nvshare.core.scheduler import Scheduler
-from nvshare.core.settings import SettingError
 from nvshare.gpu.inventory import Device, GpuError, Inventory, parse_device_list
 from nvshare.node import checkpoint, directories, logs
 from nvshare.node.bounds import Bounds
-from nvshare.node.config import Config, ConfigError, needs_restart
+from nvshare.node.config import Config, as_far_as_live, needs_restart
 from nvshare.node.control import Control, Desk
 from nvshare.node.counters import Counters
 from nvshare.node.gate import Gate
 from nvshare.node.hub import Hub
 from nvshare.node.listener import Listener
+from nvshare.node.reloading import Reloader
 from nvshare.node.roster import Roster
 from nvshare.pods.identity import Process, own_place
 from nvshare.pods.tenancy import Tenancy
@@ -250,23 +250,23 @@ class Daemon:
     def _watch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ended.set)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        reloader = Reloader(loop, self.reload, self._take_settings, self._keep_settings)
+        loop.add_signal_handler(signal.SIGHUP, reloader.ask)
 
-    def _hang_up(self) -> None:
-        try:
-            new = self.reload()
-        except (SettingError, ConfigError) as error:
-            logs.event(logging.ERROR, "settings not reloaded, the old ones stay", why=error)
-            return
-        for variable in needs_restart(self.config, new):
-            logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
-        logs.change(new.log_level, new.text("NVSHARE_LOG_FORMAT"))
+    def _take_settings(self, new: Config) -> None:
         hub = self.roster.hub
         now_ns = hub.clock()
-        hub.perform(hub.scheduler.reconfigure(new.core, now_ns))
+        for variable in needs_restart(self.config, new):
+            logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
+        self.config = as_far_as_live(self.config, new)
+        logs.change(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
+        hub.perform(hub.scheduler.reconfigure(self.config.core, now_ns))
         hub.arm(now_ns)
-        self.config = new
         logs.info("settings reloaded")
+        hub.counters.callbacks.add(hub.clock() - now_ns)
+
+    def _keep_settings(self, error: Exception) -> None:
+        logs.event(logging.ERROR, "settings not reloaded, the old ones stay", why=error)
 
     def _probe(self, expected_ns: int) -> None:
         """How late the loop is to a timer that asks for nothing special."""
