@@ -123,7 +123,7 @@ def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int)
 
 
 def note_handover(gpu: Gpu, tenant: Tenant) -> None:
-    """A hold has ended. What its hand-over cost is shown, however bad; the pace learns from the likely ones."""
+    """A hold has ended. What its hand-over cost is shown, however bad; the pace learns from likely ones."""
     if tenant is gpu.holder and tenant.hold_from_ns != 0:  # nobody left without a word
         gpu.handover.add(tenant.hold_unused_ns)
     tenant.hold_told = False
