@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ from nvshare.pods.identity import Process
 from nvshare.pods.tenancy import Tenancy
 from tests.node.harness import PATIENCE_SEC, gpu_key
 
+ROOT = Path(__file__).resolve().parents[2]
 TENANTS = 500
 LONGEST_NS = 1_000_000
 
@@ -165,3 +168,25 @@ def test_whoever_leaves_between_two_pieces_is_left_out(monkeypatch: pytest.Monke
     assert 10 < sum(len(tenant["clients"]) for tenant in tenants) < TENANTS
     assert [row["pid"] for row in clients] == list(range(1, len(clients) + 1))
     assert 10 < len(clients) < TENANTS
+
+
+FIRST_PAGES = """
+import asyncio, sys
+from tests.node.test_pieces import crowded, page
+
+async def live():
+    roster = crowded()
+    before = set(sys.modules)
+    for path in ("/v1/gpus", "/v1/clients"):
+        await page(roster, path)
+    print(sorted(set(sys.modules) - before))
+
+asyncio.run(live())
+"""
+
+
+def test_the_first_page_loads_no_code() -> None:
+    """Loading a module is a callback of many milliseconds."""
+    command = [sys.executable, "-c", FIRST_PAGES]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SEC)
+    assert (result.stdout, result.stderr) == ("[]\n", "")

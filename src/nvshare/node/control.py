@@ -6,21 +6,23 @@ Who may connect is decided when a connection is accepted, by the kernel's creden
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from nvshare import __version__
 from nvshare.core.events import LimitsSet
 from nvshare.core.gpu import Gpu
 from nvshare.core.report import GpuReport, snapshot_client, snapshot_tenant
 from nvshare.core.tenant import Client, Tenant
+from nvshare.node.hub import Hub
 from nvshare.node.pieces import in_pieces
 from nvshare.node.roster import Roster
 from nvshare.pods.identity import process_of, run_cgroup_of
@@ -74,6 +76,23 @@ class Desk:
 
 def _json(content: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+class _Page(Response):
+    """JSON that may be long, made and sent piece by piece. Starlette's own such response loads code for it."""
+
+    def __init__(self, parts: Iterator[bytes], hub: Hub) -> None:
+        super().__init__(media_type="application/json")
+        del self.headers["content-length"]
+        self._parts = parts
+        self._hub = hub
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        headers = self.raw_headers
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        async for piece in in_pieces(self._parts, self._hub):
+            await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _listed(items: Iterator[object]) -> Iterator[bytes]:
@@ -146,7 +165,7 @@ class Control:
         )
 
     async def gpus(self, _request: Request) -> Response:
-        return self._page(self._gpus())
+        return _Page(self._gpus(), self._hub)
 
     def _gpus(self) -> Iterator[bytes]:
         yield b'{"now_ns":%d,"gpus":[' % self._hub.clock()
@@ -159,20 +178,11 @@ class Control:
             yield b"]," + msgspec.json.encode(summary)[1:]
         yield b"]}"
 
-    def _page(self, parts: Iterator[bytes]) -> Response:
-        """A page that may be long is made, and sent, piece by piece."""
-
-        async def content() -> AsyncIterator[bytes]:
-            async for piece in in_pieces(parts, self._hub):
-                yield b"".join(piece)
-
-        return StreamingResponse(content(), media_type="application/json")
-
     def _look(self, gpu: Gpu) -> int:
         return self._hub.scheduler.look(gpu, self._hub.clock())
 
     async def clients(self, _request: Request) -> Response:
-        return self._page(self._clients())
+        return _Page(self._clients(), self._hub)
 
     def _clients(self) -> Iterator[bytes]:
         yield b'{"clients":['
