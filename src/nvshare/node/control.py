@@ -79,7 +79,7 @@ def _json(content: object, status: int = 200) -> Response:
 
 
 class _Page(Response):
-    """JSON that may be long, made and sent piece by piece. Starlette's own such response loads code for it."""
+    """JSON that may be long, made and sent in pieces. Starlette's own such response loads code for it."""
 
     def __init__(self, parts: Iterator[bytes], hub: Hub) -> None:
         super().__init__(media_type="application/json")
