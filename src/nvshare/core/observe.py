@@ -52,7 +52,7 @@ class TenantCopy(NamedTuple):
     limited: bool
     share: bool
     active: bool
-    outside: bool
+    outside: bool  # for want of memory
     pending_drop: bool
     unresponsive: bool
     wanting: int
@@ -221,7 +221,7 @@ def _spread(spread: Spread) -> SpreadCopy:
 def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
     """The fields of TenantCopy and TallyCopy: plain tuples, since making the others takes twice as long."""
     rows: list[tuple[Any, ...]] = []
-    outside, draining, late = gpu.outside, gpu.draining, gpu.late
+    draining, late = gpu.draining, gpu.late
     for tenant in gpu.tenants.values():
         account, memory = tenant.account, tenant.memory
         clients = []
@@ -235,7 +235,7 @@ def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
                 tenant.limited,
                 tenant.share,
                 tenant.active,
-                tenant in outside,
+                tenant.tally.outside_since_ns >= 0,
                 tenant in draining or tenant in late,
                 tenant.unresponsive,
                 tenant.wanting,

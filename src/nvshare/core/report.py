@@ -35,7 +35,7 @@ class GpuReport:
 
     def _count(self, tenant: Tenant) -> None:
         self._running += tenant.holding
-        if tenant in self._gpu.outside or throttled(self._gpu, tenant):
+        if tenant.tally.outside_since_ns >= 0 or throttled(self._gpu, tenant):
             self._outside += tenant.wanting
         else:
             self._waiting += tenant.wanting

@@ -84,16 +84,26 @@ def leave(gpu: Gpu, tenant: Tenant) -> None:
 
 def _put_outside(gpu: Gpu, tenant: Tenant, out: list[Effect]) -> None:
     gpu.outside[tenant] = None
-    if tenant.tally.outside_since_ns < 0:
-        tenant.tally.outside_since_ns = gpu.clock.at_ns
     gpu.set_dirty = True
     if tenant.limited:
         gpu.note_waiting(tenant)
+    if not _lacks_memory(gpu, tenant):
+        return  # its turn will come like any other's, and no memory is awaited
+    if tenant.tally.outside_since_ns < 0:
+        tenant.tally.outside_since_ns = gpu.clock.at_ns
     for client in tenant.clients.values():
         if client.wants and not client.told_waiting and client.connected:
             client.told_waiting = True
             gpu.wait_for_memory_total += 1
             out.append(WaitForMemory(client.key))
+
+
+def _lacks_memory(gpu: Gpu, tenant: Tenant) -> bool:
+    """In serial mode one may be outside that would fit."""
+    if gpu.settings.scheduling_mode != "serial" or tenant.limited:
+        return True
+    held_bytes = gpu.set_bytes + _late_bytes(gpu, gpu.clock.at_ns)
+    return held_bytes + tenant.used_bytes > gpu.safe_limit_bytes
 
 
 def take_outside(gpu: Gpu, tenant: Tenant) -> None:
