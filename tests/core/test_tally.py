@@ -180,6 +180,46 @@ def test_drops_and_quota_changes_are_spread() -> None:
     assert bench.look().quota_effect.counts[:2] == (1, 1)
 
 
+def test_every_hand_over_is_seen_however_bad() -> None:
+    """One entry an exclusive turn: what of it was held and not used. The pace learns from the likely ones."""
+    bench = Bench()
+    bench.client(1, "a", 50)
+    gpu, client = bench.scheduler.gpus[GPU], bench.scheduler.clients[1]
+    dead_ns, busy_ns = gpu.dead_ns, 0
+
+    def hold() -> None:
+        bench.do(events.LockRequested(1))
+        while not client.holds:
+            bench.pass_ms(1)
+
+    for held_ms, used_ms in ((2, 2), (4, 1), (100, 20), (300, 0)):
+        hold()
+        bench.pass_ms(held_ms // 2)
+        bench.do(events.BusyReported(1, busy_ns + used_ms * MS // 2, 0))
+        bench.pass_ms(held_ms - held_ms // 2)
+        busy_ns += used_ms * MS
+        bench.do(events.LockReleased(1, busy_ns=busy_ns))
+    assert bench.look().handover.counts == (1, 1, 0, 1, 1, 0, 0, 0, 0)
+    assert bench.look().handover.sum_ns == (0 + 3 + 80 + 300) * MS
+    assert gpu.dead_ns == dead_ns
+    hold()
+    bench.do(events.ProcessGone(1))
+    assert sum(bench.look().handover.counts) == 4, "who leaves without a word says nothing of it"
+
+
+def test_two_processes_of_a_turn_are_one_hand_over() -> None:
+    bench = Bench()
+    bench.client(1, "a", 50)
+    bench.client(2, "a")
+    for key in (1, 2):
+        bench.do(events.LockRequested(key))
+    bench.pass_ms(40)
+    bench.do(events.LockReleased(1, busy_ns=20 * MS))
+    bench.do(events.LockReleased(2, busy_ns=10 * MS))
+    assert bench.look().handover.counts[:3] == (0, 0, 1)
+    assert bench.look().handover.sum_ns == 20 * MS
+
+
 def test_the_copy_says_what_the_snapshot_says() -> None:
     """One idea in two forms must not differ."""
     bench = Bench()

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from typing import Final
 
 BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 10, 50, 100, 500, 1_000, 5_000, 30_000))
+_FIRST_NS: Final = BOUNDS_NS[0]
 DEPARTED_MAX: Final = 1024
 EXPIRED_AT_ONCE: Final = 64
 HERE: Final = -1
@@ -36,7 +37,10 @@ class Spread:
         self.sum_ns = 0
 
     def add(self, duration_ns: int) -> None:
-        self.counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
+        if duration_ns <= _FIRST_NS:  # as most are
+            self.counts[0] += 1
+        else:
+            self.counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
         self.sum_ns += duration_ns
 
 
