@@ -37,7 +37,8 @@ class Bench:
             self.do(events.MemoryUsed(key, used_bytes))
 
     def look(self, ttl_ns: int = 300 * SECOND) -> GpuCopy:
-        return unpack(observe(self.scheduler.gpus[GPU], self.now_ns - ttl_ns, self.now_ns))
+        gpu = self.scheduler.gpus[GPU]
+        return unpack(observe(gpu, self.now_ns - ttl_ns, self.scheduler.look(gpu, self.now_ns)))
 
     def of(self, pod: str) -> tuple[GpuCopy, TenantCopy]:
         copy = self.look()

@@ -52,7 +52,8 @@ class Node:
 
     def copy(self) -> list[GpuCopy]:
         self.now_ns += SCRAPE_EVERY_NS
-        return [observe(gpu, 0, self.now_ns) for gpu in self.scheduler.gpus.values()]
+        look = self.scheduler.look
+        return [observe(gpu, 0, look(gpu, self.now_ns)) for gpu in self.scheduler.gpus.values()]
 
     def view(self) -> View:
         gpus = self.copy()

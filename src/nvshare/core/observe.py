@@ -183,10 +183,9 @@ class GpuCopy(NamedTuple):
 
 
 def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
-    """The GPU's books, without pods that left before then."""
+    """The GPU's books, without pods that left before then; its clock has been brought to now."""
     gpu.departed.expire(forget_before_ns)
     clock = gpu.clock
-    clock.advance(now_ns)
     overlap_ns = gpu.overlap_ns
     if gpu.late:
         overlap_ns += now_ns - gpu.overlap_since_ns

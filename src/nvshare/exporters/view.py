@@ -121,7 +121,7 @@ def loop_distribution(durations: Durations, exponents: tuple[int, ...]) -> Distr
 def copy_books(roster: Roster, ttl_ns: int, now_ns: int) -> list[GpuCopy]:
     """All GPUs at one moment."""
     scheduler = roster.hub.scheduler
-    return [observe(gpu, now_ns - ttl_ns, now_ns) for gpu in scheduler.gpus.values()]
+    return [observe(gpu, now_ns - ttl_ns, scheduler.look(gpu, now_ns)) for gpu in scheduler.gpus.values()]
 
 
 def wall_ns() -> int:
