@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -14,6 +16,7 @@ import pytest
 
 from nvshare.client import AsyncClient, Client, ClientRefused
 from nvshare.client.place import JITTER_SEC, reconnect_delay_sec
+from nvshare.client.session import Phase, Session
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, gpu_key, running
 
 
@@ -122,6 +125,65 @@ def test_no_daemon_for_10_s_opens_the_gate_and_is_told(
         assert time.monotonic() - start >= 10
         assert client.session.ungated
     assert "running ungated" in caplog.text
+
+
+@contextlib.contextmanager
+def stopped(daemon: DaemonProcess) -> Iterator[None]:
+    os.kill(daemon.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        assert daemon.process is not None
+        daemon.process.send_signal(signal.SIGCONT)  # unless it was killed meanwhile
+
+
+def wait_asking(session: Session) -> None:
+    deadline = time.monotonic() + PATIENCE_SEC
+    while not session._asking and not session.ungated:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_daemon_that_stays_away_keeps_nobody_waiting_for_memory(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """It dies between the question and its answer, or says nothing, and does not come back."""
+    daemon.set_quota("a", memory_bytes=1000)
+    answers: list[bool] = []
+    with connect(daemon, "a"), connect(daemon, "a") as second:
+        assert second.reserve(1), "asked for, and so the limit is known"
+        monkeypatch.setattr("nvshare.client.session.SILENCE_NS", 200_000_000)
+        with stopped(daemon):
+            thread = threading.Thread(target=lambda: answers.append(second.reserve(300)), daemon=True)
+            thread.start()
+            if dies:
+                wait_asking(second.session)
+                daemon.kill()
+            thread.join(PATIENCE_SEC)
+            assert answers == [True]
+            assert not second.reserve(700)
+            assert second.reserve(699)
+
+
+def test_the_async_client_waits_for_no_memory_either(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.set_quota("a", memory_bytes=1000)
+
+    async def live() -> tuple[bool, bool]:
+        async with AsyncClient(gpu_key(), sock_dir=str(daemon.sock_dir), pod="a") as client:
+            while client.session.phase is not Phase.READY:
+                await asyncio.sleep(0.001)
+            assert await client.reserve(1)
+            monkeypatch.setattr("nvshare.client.session.SILENCE_NS", 200_000_000)
+            with stopped(daemon):
+                first = asyncio.create_task(client.reserve(300))
+                await asyncio.to_thread(wait_asking, client.session)
+                await asyncio.to_thread(daemon.kill)
+                return await first, await client.reserve(700)
+
+    with connect(daemon, "a"):
+        assert asyncio.run(asyncio.wait_for(live(), PATIENCE_SEC)) == (True, False)
 
 
 def test_a_refusal_is_raised_with_its_reason(daemon: DaemonProcess) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nvshare.client.session import GAP_NS, IDLE_NS, KEEP_ALIVE_NS, SILENCE_NS, Phase, Session
+import pytest
+
+from nvshare.client.session import GAP_NS, IDLE_NS, KEEP_ALIVE_NS, SILENCE_NS, Asking, Phase, Session
 from nvshare.wire.codec import Decoder, encode, format_client_id
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
@@ -137,7 +139,7 @@ def test_resumes_with_what_it_has() -> None:
     talk.register()
     talk.hold()
     talk.tell(T.LEASE, 1, 1000, 0)
-    assert talk.session.ask(600).answer is True
+    assert talk.session.ask(600, talk.now_ns).answer is True
     talk.said()
     talk.now_ns += 3_000_000
     talk.session.disconnected(talk.now_ns)
@@ -236,13 +238,13 @@ def test_memory_under_a_lease_on_request_and_alone() -> None:
     talk = Talk()
     talk.register()
     talk.tell(T.LEASE, 3, 1000, 0)
-    assert talk.session.ask(900).answer is True
-    assert talk.session.ask(200).answer is False
+    assert talk.session.ask(900, talk.now_ns).answer is True
+    assert talk.session.ask(200, talk.now_ns).answer is False
     talk.said()
     talk.tell(T.LEASE_RECALL, 3)
     [returned] = talk.said()
     assert (returned.type, returned.arguments) == (T.LEASE_RETURNED, (3, 900))
-    first, second = talk.session.ask(50), talk.session.ask(70)
+    first, second = talk.session.ask(50, talk.now_ns), talk.session.ask(70, talk.now_ns)
     [asked] = talk.said()
     assert (asked.type, asked.arguments) == (T.MEM_RESERVE, (1, 50))
     talk.tell(T.MEM_RESERVED, 1, 50)
@@ -251,8 +253,67 @@ def test_memory_under_a_lease_on_request_and_alone() -> None:
     talk.tell(T.MEM_REFUSED, 2, 1000, 950, 70)
     assert second.answer is False
     talk.session.disconnected(talk.now_ns)
-    assert talk.session.ask(60).answer is False, "within the last limit while the daemon is away"
-    assert talk.session.ask(50).answer is True
+    assert talk.session.ask(60, talk.now_ns).answer is False, "within the last limit while the daemon is away"
+    assert talk.session.ask(50, talk.now_ns).answer is True
+
+
+def ask_and_wait(talk: Talk) -> list[Asking]:
+    """Three requests that the daemon has not answered; what is told of memory is 100 of 1000 bytes."""
+    talk.register()
+    talk.tell(T.UPDATE_LIMIT, memory_limit_bytes=1000)
+    first = talk.session.ask(100, talk.now_ns)
+    talk.tell(T.MEM_RESERVED, 1, 100)
+    assert first.answer is True
+    waiting = [talk.session.ask(asked_bytes, talk.now_ns) for asked_bytes in (300, 700, 600)]
+    assert talk.kinds() == [T.MEM_RESERVE, T.MEM_USED, T.MEM_RESERVE]
+    return waiting
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_ten_seconds_of_silence_answer_who_waits_for_memory_by_the_last_limit(gone: bool) -> None:
+    talk = Talk()
+    waiting = ask_and_wait(talk)
+    if gone:
+        talk.session.disconnected(talk.now_ns)
+    assert talk.session.deadline_ns() is not None
+    talk.pass_time(SILENCE_NS - 1)
+    assert [asking.answer for asking in waiting] == [None, None, None]
+    talk.pass_time(1)
+    assert [asking.answer for asking in waiting] == [True, False, True]
+    assert (talk.session.used_bytes, talk.session.ungated) == (1000, True)
+    assert talk.session.ask(1, talk.now_ns).answer is False, "nor is it asked again while it is silent"
+
+
+def test_an_answer_after_all_reserves_nothing_for_ever() -> None:
+    talk = Talk()
+    ask_and_wait(talk)
+    talk.pass_time(SILENCE_NS)
+    assert talk.said()[0].arguments == (1000, 2), "covers what it may reserve yet"
+    talk.tell(T.MEM_RESERVED, 2, 300)
+    assert [message.arguments for message in talk.said()] == [(1000, 2)]
+    assert (talk.session.used_bytes, talk.session.ungated) == (1000, False)
+    talk.session.free(1000)
+    talk.said()
+    asking = talk.session.ask(5, talk.now_ns)
+    assert [message.arguments for message in talk.said()] == [(3, 5)]
+    talk.tell(T.MEM_RESERVED, 3, 5)
+    assert asking.answer is True
+
+
+def test_a_daemon_that_lives_may_take_its_time_over_memory() -> None:
+    talk = Talk()
+    talk.register()
+    talk.pass_time(100 * SILENCE_NS)
+    asking = talk.session.ask(5, talk.now_ns)
+    talk.said()
+    for number in range(10):
+        talk.pass_time(KEEP_ALIVE_NS)
+        assert talk.kinds() == [T.KEEP_ALIVE]
+        talk.tell(T.KEEP_ALIVE, number, 99)
+    answers = [asking.answer]
+    talk.tell(T.MEM_RESERVED, 1, 5)
+    assert [*answers, asking.answer] == [None, True]
+    assert talk.session.deadline_ns() is None
 
 
 def test_off_opens_the_gate_and_on_closes_it() -> None:

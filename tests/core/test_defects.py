@@ -269,3 +269,33 @@ def test_overload_ends_when_memory_falls() -> None:
     assert not model.core.snapshot(model.now_ns).gpus[0].overloaded
     assert grants(model.request(first)) == [first]
     assert grants(model.request(second)) == [second]
+
+
+def test_overload_is_seen_when_nobody_grew() -> None:
+    """Two that never fitted together are the ordinary case, and it showed 0 all along."""
+    model = Model()
+    first, second = model.register("a"), model.register("b")
+    for key in (first, second):
+        model.use(key, 10 * GIB)
+    model.request(first)
+    assert not model.core.snapshot(model.now_ns).gpus[0].overloaded, "one alone is no overload"
+    assert effects.WaitForMemory(second) in model.request(second)
+    assert model.core.snapshot(model.now_ns).gpus[0].overloaded
+    model.pass_time(61 * SECOND)
+    model.release(first, MS)
+    assert model.open_gates() == [second]
+    model.request(first)
+    assert model.core.snapshot(model.now_ns).gpus[0].overloaded, "slice after slice"
+    model.use(first, GIB)
+    assert not model.core.snapshot(model.now_ns).gpus[0].overloaded
+
+
+def test_who_waits_in_serial_mode_is_no_overload_if_both_fit() -> None:
+    model = Model(Settings(scheduling_mode="serial"))
+    first, second = model.register("a"), model.register("b")
+    for key in (first, second):
+        model.use(key, GIB)
+        model.request(key)
+    snapshot = model.core.snapshot(model.now_ns).gpus[0]
+    assert len(model.gpu().outside) == 1
+    assert not snapshot.overloaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core import effects, events
-from nvshare.core.former import RESUME_WAIT_NS
+from nvshare.core.former import RESUME_WAIT_NS, Gathering
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.snapshot import Checkpoint
 
@@ -99,3 +99,44 @@ def test_an_empty_checkpoint_starts_an_empty_daemon() -> None:
     core.restore(Checkpoint((), (), (), True, 0), 0)
     assert core.next_deadline_ns() is None
     assert core.snapshot(0).gpus[0].tenants == ()
+
+
+def test_books_written_down_in_steps_are_of_one_moment_for_each_tenant() -> None:
+    """Between two steps a turn ends, time passes, a client comes and one goes."""
+    model = Model()
+    for pod in ("a", "b", "late"):
+        model.limit(pod, 30)
+    first, second, leaves = model.register("a"), model.register("b"), model.register("b")
+    model.request(first)
+    model.request(second)
+    model.pass_time(5 * MS)
+    began_ns = model.now_ns
+    gathering = Gathering(model.core, lambda gpu: model.core.look(gpu, model.now_ns), began_ns)
+    steps = gathering.steps()
+    expected = model.core.checkpoint(began_ns)
+    next(steps)
+    model.release(first, 20 * MS)
+    model.pass_time(40 * MS)
+    model.release(second, MS)
+    billed = model.core.checkpoint(model.now_ns)
+    due_ns = (model.now_ns - began_ns) * 30 // 100
+    next(steps)
+    model.pass_time(MS)
+    came = model.register("late")
+    model.limit("unheard", 10)
+    for _ in steps:
+        pass
+    model.step(events.ProcessGone(leaves), MS)
+    gathering.finish()
+    model.pass_time(SECOND)
+    found = gathering.result()
+    assert found.taken_ns == began_ns
+    lags, before, after = ({pod: lag for pod, _, lag in one.lags} for one in (found, expected, billed))
+    assert lags["a"] == before["a"]
+    assert lags["b"] == after["b"] - due_ns
+    assert set(lags) == {"a", "b", "late"}
+    records = {record.client: record for record in found.clients}
+    assert set(records) - {leaves} == {first, second, came}
+    assert records[first] in expected.clients
+    assert records[first] not in billed.clients
+    assert records[second] in billed.clients

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nvshare.core import events
 from nvshare.core.observe import GpuCopy, TenantCopy, observe, unpack
 from nvshare.core.scheduler import Scheduler
-from nvshare.core.tally import DEPARTED_MAX, HERE, Crowd, Departed, Spread, Tally
+from nvshare.core.tally import DEPARTED_MAX, EXPIRED_AT_ONCE, HERE, Crowd, Departed, Spread, Tally
 
 GPU = "GPU-a"
 MS = 1_000_000
@@ -37,7 +37,8 @@ class Bench:
             self.do(events.MemoryUsed(key, used_bytes))
 
     def look(self, ttl_ns: int = 300 * SECOND) -> GpuCopy:
-        return unpack(observe(self.scheduler.gpus[GPU], self.now_ns - ttl_ns, self.now_ns))
+        gpu = self.scheduler.gpus[GPU]
+        return unpack(observe(gpu, self.now_ns - ttl_ns, self.scheduler.look(gpu, self.now_ns)))
 
     def of(self, pod: str) -> tuple[GpuCopy, TenantCopy]:
         copy = self.look()
@@ -180,6 +181,46 @@ def test_drops_and_quota_changes_are_spread() -> None:
     assert bench.look().quota_effect.counts[:2] == (1, 1)
 
 
+def test_every_hand_over_is_seen_however_bad() -> None:
+    """One entry an exclusive turn: what of it was held and not used. The pace learns from the likely ones."""
+    bench = Bench()
+    bench.client(1, "a", 50)
+    gpu, client = bench.scheduler.gpus[GPU], bench.scheduler.clients[1]
+    dead_ns, busy_ns = gpu.dead_ns, 0
+
+    def hold() -> None:
+        bench.do(events.LockRequested(1))
+        while not client.holds:
+            bench.pass_ms(1)
+
+    for held_ms, used_ms in ((2, 2), (4, 1), (100, 20), (300, 0)):
+        hold()
+        bench.pass_ms(held_ms // 2)
+        bench.do(events.BusyReported(1, busy_ns + used_ms * MS // 2, 0))
+        bench.pass_ms(held_ms - held_ms // 2)
+        busy_ns += used_ms * MS
+        bench.do(events.LockReleased(1, busy_ns=busy_ns))
+    assert bench.look().handover.counts == (1, 1, 0, 1, 1, 0, 0, 0, 0)
+    assert bench.look().handover.sum_ns == (0 + 3 + 80 + 300) * MS
+    assert gpu.dead_ns == dead_ns
+    hold()
+    bench.do(events.ProcessGone(1))
+    assert sum(bench.look().handover.counts) == 4, "who leaves without a word says nothing of it"
+
+
+def test_two_processes_of_a_turn_are_one_hand_over() -> None:
+    bench = Bench()
+    bench.client(1, "a", 50)
+    bench.client(2, "a")
+    for key in (1, 2):
+        bench.do(events.LockRequested(key))
+    bench.pass_ms(40)
+    bench.do(events.LockReleased(1, busy_ns=20 * MS))
+    bench.do(events.LockReleased(2, busy_ns=10 * MS))
+    assert bench.look().handover.counts[:3] == (0, 0, 1)
+    assert bench.look().handover.sum_ns == 20 * MS
+
+
 def test_the_copy_says_what_the_snapshot_says() -> None:
     """One idea in two forms must not differ."""
     bench = Bench()
@@ -238,10 +279,32 @@ def test_those_who_left_are_bounded() -> None:
         tally = Tally()
         tally.left_ns = number
         departed.put(f"pod-{number}", tally)
-    pods = [pod for pod, _ in departed.items()]
+    pods = list(departed.tallies())
     assert (len(pods), pods[0]) == (DEPARTED_MAX, "pod-10"), "the first to leave are the first forgotten"
-    departed.expire(DEPARTED_MAX)
-    assert next(pod for pod, _ in departed.items()) == f"pod-{DEPARTED_MAX}"
+    for _ in range(DEPARTED_MAX // EXPIRED_AT_ONCE):
+        departed.expire(DEPARTED_MAX)
+    assert next(iter(departed.tallies())) == f"pod-{DEPARTED_MAX}"
+
+
+def test_a_copy_of_who_left_stays_what_it_was_when_the_pod_is_back() -> None:
+    """The tallies of those who are gone are read after the moment of the snapshot."""
+    bench = Bench()
+    bench.client(1, "a")
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(10)
+    bench.do(events.LockReleased(1, busy_ns=10 * MS))
+    bench.do(events.ProcessGone(1))
+    bench.pass_ms(1500)
+    taken = observe(bench.scheduler.gpus[GPU], 0, bench.now_ns)
+    left_ns = taken.raw_departed["a"].left_ns
+    bench.client(2, "a")
+    bench.do(events.LockRequested(2))
+    bench.pass_ms(20)
+    bench.do(events.LockReleased(2, busy_ns=20 * MS))
+    [(pod, tally)] = unpack(taken).departed
+    assert (pod, tally.occupied_ns, tally.left_ns, sum(tally.wait_counts)) == ("a", 10 * MS, left_ns, 1)
+    now = bench.of("a")[1].tally
+    assert (now.occupied_ns, now.left_ns, sum(now.wait_counts)) == (30 * MS, HERE, 2), "and it goes on"
 
 
 def test_buckets_and_crowds() -> None:

@@ -29,7 +29,11 @@ def test_in_serial_mode_unlimited_tenants_take_turns_by_slices() -> None:
     model = Model(Settings(scheduling_mode="serial"))
     first, second = model.register("a"), model.register("b")
     model.request(first)
-    assert grants(model.request(second)) == []
+    told = {type(effect) for effect in model.request(second)}
+    assert told.isdisjoint({effects.Grant, effects.WaitForMemory}), "it waits, and not for memory"
+    gpu = model.core.snapshot(model.now_ns).gpus[0]
+    assert (gpu.request_queue_clients, gpu.wait_queue_clients, gpu.wait_for_memory_total) == (1, 0, 0)
+    assert [tenant.explanation.reason for tenant in gpu.tenants] == ["running", "turn"]
     model.pass_time(10 * SECOND + MS)
     assert model.clients[first].dropping
     assert grants(model.release(first, MS, again=True)) == [second]

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The verification steps of seed 000 as a script: seed_000.sh URL PHASE, with the phases idle, one, two, format.
+# The verification steps of seed 000 as a script: seed_000.sh URL PHASE, with the phases idle, one, two, limited,
+# format (steps 1 to 6) and quick (step 7, the seed's script for everything at a glance).
 # Between the phases somebody starts the pods. Prints a line for each check, "PASS: ..." or "FAIL: ...", and for
 # each item of the seed's checklist that the phase settles "[x] ..."; ends with 1 if anything failed.
 set -u
@@ -39,6 +40,7 @@ nvml_sees_all() { ! metrics | grep '^nvshare_client_nvml_used_bytes' | grep -q '
 is_busy() { above "$(value nvshare_gpu_utilization_ratio)" 0; }
 has_gpu() { is "$(lines nvshare_gpu_info)" 1; }
 runs() { is "$(value nvshare_scheduler_running_clients)" 1; }
+has_running_memory() { above "$(value nvshare_scheduler_running_memory_bytes)" 0; }
 drops() { above "$(metrics | grep '^nvshare_scheduler_drop_lock_total' | awk '{ n += $NF } END { print n }')" 0; }
 
 idle() {
@@ -74,8 +76,7 @@ one() {
     check "the GPU is busy" is_busy
     check "one runs" until_so runs
     check "its memory runs with it" above "$(value nvshare_client_managed_allocated_peak_bytes)" 0
-    until_so eval 'above "$(value nvshare_scheduler_running_memory_bytes)" 0'
-    check "running memory is not 0" eval 'until_so above "$(value nvshare_scheduler_running_memory_bytes)" 0'
+    check "running memory is not 0" until_so has_running_memory
     check "REGISTER was counted" at_least "$(value 'nvshare_scheduler_messages_total{type="REGISTER"}')" 1
 }
 
@@ -113,10 +114,40 @@ format() {
     tick "Content-Type 正确"
 }
 
+# Step 7 prints what it finds under eleven headings, and judges four of them; whoever runs it reads the rest.
+heading() { printf '\n=== %s ===\n' "$1"; }
+show() { for name in "$@"; do metrics | grep "$name" || { echo "FAIL: no $name"; FAILED=1; }; done; }
+
+quick() {
+    heading "1. Health Check"
+    check "healthz returns 200" is "$(code /healthz)" 200
+    heading "2. Metrics Endpoint"
+    check "metrics returns 200" is "$(code /metrics)" 200
+    heading "3. NVML Status"
+    show nvshare_nvml_up
+    heading "4. GPU Info"
+    show nvshare_gpu_info
+    heading "5. GPU Memory"
+    show nvshare_gpu_memory_total_bytes nvshare_gpu_memory_used_bytes
+    heading "6. GPU Utilization"
+    show nvshare_gpu_utilization_ratio
+    heading "7. Client Info"
+    echo "Active clients: $(lines nvshare_client_info)"
+    heading "8. Scheduler Queues"
+    show nvshare_scheduler_running_clients nvshare_scheduler_request_queue_clients nvshare_scheduler_wait_queue_clients
+    heading "9. Event Counters"
+    show nvshare_scheduler_messages_total nvshare_scheduler_drop_lock_total
+    heading "10. Format Check"
+    echo "HELP lines: $(metrics | grep -c "^# HELP"), TYPE lines: $(metrics | grep -c "^# TYPE")"
+    check "No malformed lines" is "$(metrics | grep -v "^#" | grep -v "^nvshare_" | grep -v "^$" | wc -l)" 0
+    heading "11. 404 Check"
+    check "404 for unknown path" is "$(code /notexist)" 404
+}
+
 case $PHASE in
-idle | one | two | limited | format) $PHASE ;;
+idle | one | two | limited | format | quick) $PHASE ;;
 *)
-    echo "unknown phase '$PHASE'; accepted: idle, one, two, limited, format" >&2
+    echo "unknown phase '$PHASE'; accepted: idle, one, two, limited, format, quick" >&2
     exit 2
     ;;
 esac

@@ -1,54 +1,172 @@
-"""What a snapshot takes from the loop."""
+"""What a snapshot and the steps of a scrape take from the loop, with everybody here and with many gone."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from nvshare.core import events
-from nvshare.core.observe import observe
+from nvshare.core.observe import GpuCopy, observe
 from nvshare.core.scheduler import Scheduler
+from nvshare.core.tally import DEPARTED_MAX, Tally
+from nvshare.exporters.collect import Collector
+from nvshare.exporters.view import Figures, View
+from nvshare.gpu.reading import GpuReading, ProcessReading, SourceState
+from nvshare.gpu.sampler import NVML
+from nvshare.metrics.catalog import LOOP_EXPONENTS
+from nvshare.metrics.families import Distribution
+from nvshare.node.roster import Ended
+from nvshare.pods.identity import Process
 
 CLIENTS = 500
 RUNS = 60
+SCRAPES = 8
+SCRAPE_EVERY_NS = 2_000_000_000
+NO_DURATIONS = Distribution((0,) * (len(LOOP_EXPONENTS) + 1), 0.0)
 
 
-def copy_ms(gpus: int) -> float:
-    """CPU time of a copy of 500 clients' books, at best: what the machine does beside is not ours."""
-    scheduler, now_ns = Scheduler(), 1_000_000_000
-    for number in range(gpus):
-        scheduler.handle(events.GpuSeen(f"GPU-{number}", 16 << 30, number), now_ns)
-    for number in range(CLIENTS):
-        scheduler.handle(events.LimitsSet(f"default/p{number}", "ctl", 1 << 30, 1), now_ns)
-        key, pod = number + 1, f"default/p{number}"
-        scheduler.handle(events.ClientRegistered(key, pod, f"GPU-{number % gpus}"), now_ns)
-        scheduler.handle(events.LockRequested(key), now_ns)
-        now_ns += 1_000_000
+class Node:
+    """500 clients with quotas on so many GPUs, of each of which so many pods have gone."""
+
+    def __init__(self, gpus: int, departed: int = 0) -> None:
+        self.scheduler, self.now_ns = Scheduler(), 1_000_000_000
+        self.departed = departed
+        for number in range(gpus):
+            self.scheduler.handle(events.GpuSeen(f"GPU-{number}", 16 << 30, number), self.now_ns)
+        for number in range(CLIENTS):
+            key, pod = number + 1, f"default/p{number}"
+            self.scheduler.handle(events.LimitsSet(pod, "ctl", 1 << 30, 1), self.now_ns)
+            self.scheduler.handle(events.ClientRegistered(key, pod, f"GPU-{number % gpus}"), self.now_ns)
+            self.scheduler.handle(events.LockRequested(key), self.now_ns)
+            self.now_ns += 1_000_000
+        for gpu in self.scheduler.gpus.values():
+            for number in range(departed):
+                tally = Tally()
+                tally.occupied_ns, tally.left_ns = 1000 + number, self.now_ns
+                gpu.departed.put(f"default/gone-{number}", tally)
+
+    def copy(self) -> list[GpuCopy]:
+        self.now_ns += SCRAPE_EVERY_NS
+        look = self.scheduler.look
+        return [observe(gpu, 0, look(gpu, self.now_ns)) for gpu in self.scheduler.gpus.values()]
+
+    def view(self) -> View:
+        gpus = self.copy()
+        managed = [Ended(Process(key + 1, 7), f"GPU-{key % len(gpus)}") for key in range(CLIENTS)]
+        readings = []
+        for copy in gpus:
+            pids = [one.process.pid for one in managed if one.gpu == copy.gpu]
+            listed = tuple(ProcessReading(pid, 7, "", 1 << 20, 1) for pid in pids)
+            readings.append(GpuReading(copy.gpu, copy.number, self.now_ns, processes=listed))
+        return View(
+            taken_ns=self.now_ns,
+            wall_ns=self.now_ns,
+            ttl_ns=self.now_ns,
+            gpus=gpus,
+            processes={place + 1: one.process for place, one in enumerate(managed)},
+            managed=managed,
+            memory_sources=dict(self.scheduler.memory_sources),
+            nvml_up=True,
+            readings=readings,
+            last_words=[],
+            sources={NVML: SourceState(True, 0, 0, self.now_ns)},
+            overheads={},
+            figures=Figures(
+                {}, {}, {}, {}, NO_DURATIONS, NO_DURATIONS, NO_DURATIONS, CLIENTS, 0, 0, True, 0, 0, 0, 0
+            ),
+        )
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """As the daemon has it after its start, and without collections by chance."""
     gc.collect()
-    gc.freeze()  # as the daemon does
+    gc.freeze()
     gc.disable()
-    found = []
     try:
-        for _ in range(RUNS):
-            now_ns += 10_000_000
-            start_ns = time.process_time_ns()
-            copies = [observe(gpu, 0, now_ns) for gpu in scheduler.gpus.values()]
-            found.append((time.process_time_ns() - start_ns) / 1e6)
+        yield
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+def copy_ms(gpus: int, departed: int = 0) -> float:
+    """CPU time of a copy of the books, at best: what the machine does beside is not ours."""
+    node = Node(gpus, departed)
+    found = []
+    with undisturbed():
+        for _ in range(RUNS):
+            copies: list[
+                GpuCopy
+            ] = []  # the last ones are freed here: a scrape frees them in steps of its own
+            start_ns = time.process_time_ns()
+            copies = node.copy()
+            found.append((time.process_time_ns() - start_ns) / 1e6)
     assert sum(len(copy.raw_tenants) for copy in copies) == CLIENTS
+    assert sum(len(copy.raw_departed) for copy in copies) == departed * gpus
     return min(found)
+
+
+def steps_ms(node: Node, page: bool = False) -> tuple[list[float], int]:
+    """CPU time of each step of a scrape or page but the snapshot, at best of several; and its bytes.
+
+    Every scrape has the same steps, so the same step of several can be compared.
+    """
+    scrapes: list[list[float]] = []
+    steps: list[float] = []
+    collector = Collector(
+        node.view, True, fail, lambda held_ns: steps.append(held_ns / 1e6), time.thread_time_ns
+    )
+    with undisturbed():
+        for _ in range(SCRAPES):
+            steps.clear()
+            if page:
+                size = len(asyncio.run(collector.page()))
+            else:
+                size = sum(map(len, asyncio.run(collector.scrape(False, frozenset()))))
+            scrapes.append(steps[1:])
+    del scrapes[:2]  # from the third on there is as much to forget as to make
+    assert len({len(scrape) for scrape in scrapes}) == 1
+    return [min(same) for same in zip(*scrapes, strict=True)], size
+
+
+def fail(name: str, error: Exception) -> None:
+    raise AssertionError(name) from error
 
 
 @pytest.mark.verify
 @pytest.mark.parametrize("gpus", [1, 8])
-def test_a_snapshot_of_500_clients_takes_less_than_a_millisecond(gpus: int) -> None:
-    assert copy_ms(gpus) < 1
+@pytest.mark.parametrize("departed", [0, DEPARTED_MAX])
+def test_a_snapshot_of_500_clients_takes_less_than_a_millisecond(gpus: int, departed: int) -> None:
+    assert copy_ms(gpus, departed) < 1
 
 
 def test_a_snapshot_costs_the_same_a_client_wherever_it_is() -> None:
     """One GPU with 500 clients beside eight: no cost that grows with the tenants of a GPU."""
     assert copy_ms(1) < 2 * copy_ms(8) + 0.5
+
+
+def test_who_has_gone_costs_a_snapshot_next_to_nothing() -> None:
+    """8000 pods that have gone beside 500 that are here: their tallies are not what is copied."""
+    assert copy_ms(8, DEPARTED_MAX) < 2 * copy_ms(8) + 0.2
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("departed", [0, DEPARTED_MAX])
+@pytest.mark.parametrize("page", [False, True])
+def test_no_step_takes_a_millisecond(departed: int, page: bool) -> None:
+    assert max(steps_ms(Node(8, departed), page)[0]) < 1
+
+
+def test_no_step_grows_with_the_pods() -> None:
+    """Nine thousand pods, most of them gone, beside 500: more steps, and not longer ones."""
+    few, few_bytes = steps_ms(Node(8))
+    many, many_bytes = steps_ms(Node(8, DEPARTED_MAX))
+    assert many_bytes > 5 * few_bytes
+    assert len(many) > 3 * len(few)
+    assert max(many) < 3 * max(few) + 0.5

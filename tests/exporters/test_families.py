@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from nvshare.core import events
+from nvshare.exporters import client
 from nvshare.exporters.collect import Collector
+from nvshare.exporters.view import Families, View
 from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS
 from nvshare.metrics.families import Family, Metric
 from nvshare.wire.messages import MessageType
 from tests.exporters.node import SMALL, MetricsNode, Scrape, metrics_node
+from tests.exporters.test_cost import CLIENTS, Node, fail
 from tests.node.harness import gpu_key
 
 LINE = re.compile(r"(?P<name>[a-z_0-9]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
@@ -182,20 +186,15 @@ def test_an_exporter_that_fails_takes_only_its_own_families() -> None:
         yield Family(CATALOG["nvshare_gpu_info"], [(("a", "0", "b"), 1)])
         raise RuntimeError("broken on purpose")
 
-    view: Any = None
     complaints: list[str] = []
-    collector = Collector(lambda: view, True, lambda name, error: complaints.append(f"{name}: {error}"))
+    collector = Collector(Node(1).view, True, lambda name, error: complaints.append(f"{name}: {error}"))
 
     async def scrape() -> str:
         collector._exporters = {
             "gpu": broken,
             "fine": lambda _view: iter([Family(CATALOG["nvshare_nvml_up"], [((), 1)])]),
         }
-        collector.view = no_view  # type: ignore[method-assign]
-        return (await collector.scrape(False, frozenset())).decode()
-
-    async def no_view() -> Any:
-        return None
+        return b"".join(await collector.scrape(False, frozenset())).decode()
 
     found = Scrape(asyncio.run(scrape()))
     assert complaints == ["gpu: broken on purpose"]
@@ -203,3 +202,72 @@ def test_an_exporter_that_fails_takes_only_its_own_families() -> None:
     assert found.value("nvshare_nvml_up") == 1
     assert found.value("nvshare_exporter_success", exporter="gpu") == 0
     assert found.value("nvshare_exporter_success", exporter="fine") == 1
+
+
+def names_shown(collector: Collector, *names: str) -> list[str]:
+    return Scrape(b"".join(asyncio.run(collector.scrape(False, frozenset(names)))).decode()).families()
+
+
+def test_a_scrape_of_some_families_shows_them_and_keeps_nothing() -> None:
+    collector = Collector(Node(2).view, True, fail)
+    assert names_shown(collector, "nvshare_nvml_up", "nvshare_none") == ["nvshare_nvml_up"]
+    for suffix in ("", *SUFFIXES):
+        asked = f"nvshare_pod_gpu_lock_wait_seconds{suffix}"
+        assert names_shown(collector, asked) == ["nvshare_pod_gpu_lock_wait_seconds"]
+    assert names_shown(collector, "nvshare_nvml_up_count") == [], "no histogram"
+    names_shown(collector)
+    kept = sum(len(texts) for texts in collector._exposition._former.values())
+    for _ in range(3):
+        names_shown(collector, "nvshare_client_info")
+    assert sum(len(texts) for texts in collector._exposition._former.values()) == kept
+    assert collector._exposition._blocks == {}
+
+
+def test_thousands_of_pods_are_one_family_each() -> None:
+    """Rendered in parts, and read as if in one go."""
+    departed = 700
+    collector = Collector(Node(2, departed).view, True, fail)
+    text = b"".join(asyncio.run(collector.scrape(False, frozenset()))).decode()
+    found = Scrape(text)
+    assert found.families() == list(dict.fromkeys(found.families())), "each family once"
+    for name in ("nvshare_pod_gpu_occupied_seconds_total", "nvshare_pod_gpu_lock_wait_seconds_count"):
+        samples = found.of(name)
+        assert len({(s.labels["pod"], s.labels["gpu_uuid"]) for s in samples}) == len(samples)
+        assert len(samples) == CLIENTS + 2 * departed
+    gone = found.of("nvshare_pod_gpu_occupied_seconds_total", pod="gone-699", gpu_uuid="GPU-1")
+    assert [sample.value for sample in gone] == [1699e-9]
+    assert len(found.of("nvshare_pod_last_seen_timestamp_seconds")) == CLIENTS + departed
+    assert len(found.of("nvshare_client_info")) == CLIENTS
+    assert found.of("nvshare_unmanaged_process_info") == []
+    openmetrics = b"".join(asyncio.run(collector.scrape(True, frozenset()))).decode()
+    read: Any = text_string_to_metric_families  # it has no types
+    parsed = {family.name: family for family in read(openmetrics)}
+    assert len(parsed) == len(found.families())
+    assert len(parsed["nvshare_pod_gpu_swap_seconds"].samples) == CLIENTS + 2 * departed
+
+
+def test_who_set_a_limit_is_of_the_moment_of_the_snapshot() -> None:
+    node = Node(1)
+    collector = Collector(node.view, True, fail)
+
+    def changed_meanwhile(view: View) -> Families:
+        for number in range(CLIENTS):
+            node.scheduler.handle(events.LimitsSet(f"default/p{number}", "ctl"), node.now_ns)
+        return client.families(view)
+
+    collector._exporters = {"client": changed_meanwhile}
+    found = Scrape(b"".join(asyncio.run(collector.scrape(False, frozenset()))).decode())
+    sources = found.of("nvshare_client_memory_quota_source_info")
+    assert len(sources) == CLIENTS
+    assert {sample.labels["source"] for sample in sources} == {"ctl"}
+    assert {sample.value for sample in found.of("nvshare_client_memory_quota_bytes")} == {1 << 30}
+
+
+def test_steps_of_scrapes_and_of_the_page_are_counted_apart(node: MetricsNode) -> None:
+    first = node.scrape().value("nvshare_metrics_step_seconds_count")
+    second = node.scrape().value("nvshare_metrics_step_seconds_count")
+    assert second - first > 50, "a step a family at least"
+    assert node.get("/")[0] == 200
+    status = node.daemon.status()["counters"]
+    assert status["scrape_steps"]["count"] > second
+    assert status["callbacks"]["count"] >= status["scrape_steps"]["count"]

@@ -92,16 +92,22 @@ def test_a_lost_gpu_ends_its_series_and_returns(place: Path) -> None:
         assert before.value("nvshare_source_up", source=lost) == 1
         node.sim.fault("lost", "0")
         after = node.wait_scrape(lambda s: s.value("nvshare_source_up", source=lost) == 0)
-        told = {f'nvshare_source_up{{source="{lost}"}}', f'nvshare_source_hangs_total{{source="{lost}"}}'}
+        told = {
+            f'nvshare_source_{name}{{source="{lost}"}}' for name in ("up", "hangs_total", "failures_total")
+        }
+        labels = f'{{gpu_uuid="{lost}",gpu_index="0"}}'
+        told |= {f"nvshare_gpu_xid_errors_total{labels}", f"nvshare_gpu_last_xid{labels}"}
         assert gpu_series(after, lost) == told
+        # Falling off the bus is an XID event of its own, and who watches has to see it while the GPU is away.
+        seen = node.wait_scrape(lambda s: s.value("nvshare_gpu_xid_errors_total", gpu_uuid=lost) == 1)
+        assert seen.value("nvshare_gpu_last_xid", gpu_uuid=lost) == 79
+        assert seen.value("nvshare_source_up", source=lost) == 0
         assert gpu_series(after, kept) == gpu_series(before, kept)
         assert after.value("nvshare_nvml_up") == after.value("nvshare_source_up", source=kept) == 1
         node.sim.fault("back", "0")
         back = node.wait_scrape(lambda s: s.value("nvshare_source_up", source=lost) == 1)
         assert gpu_series(back, lost) == gpu_series(before, lost)
-        # Falling off the bus is an XID event of its own.
-        node.wait_scrape(lambda s: s.value("nvshare_gpu_xid_errors_total", gpu_uuid=lost) == 1)
-        assert node.scrape().value("nvshare_gpu_last_xid", gpu_uuid=lost) == 79
+        assert back.value("nvshare_gpu_xid_errors_total", gpu_uuid=lost) == 1, "the same one"
 
 
 def test_nvml_goes_and_comes_without_a_restart(node: MetricsNode) -> None:
@@ -133,6 +139,33 @@ def test_nvml_that_answers_only_later_is_found(place: Path) -> None:
         shown = scrape.of("nvshare_scheduler_running_clients")
         assert {s.labels["gpu_uuid"]: s.labels["gpu_index"] for s in shown} == cards
         node.daemon.client("by-index", "1")
+        [client] = node.scrape().of("nvshare_client_info", pod="by-index")
+        assert client.labels["gpu_uuid"] == node.card(1).uuid
+        assert client.labels["gpu_index"] == "1"
+
+
+def test_a_list_of_gpus_has_nvmls_numbers(place: Path) -> None:
+    spec = "t4:3"
+    sim = SimulatedNode(place / "sim", spec)
+    uuids = [card.uuid for card in sim.status().cards]
+    with metrics_node(place, spec, NVSHARE_GPUS=f"{uuids[2]}=8Gi,{uuids[0]}=4Gi") as node:
+        shown = {uuids[0]: "0", uuids[2]: "2"}
+        scrape = node.wait_scrape(
+            lambda s: (
+                {
+                    x.labels["gpu_uuid"]: x.labels["gpu_index"]
+                    for x in s.of("nvshare_scheduler_running_clients")
+                }
+                == shown
+            )
+        )
+        limits = {
+            x.labels["gpu_uuid"]: x.value for x in scrape.of("nvshare_scheduler_memory_safe_limit_bytes")
+        }
+        assert limits[uuids[0]] < 4 << 30 < limits[uuids[2]] < 8 << 30, "the list's sizes stay"
+        node.daemon.client("by-index", "2")
+        [client] = node.scrape().of("nvshare_client_info", pod="by-index")
+        assert client.labels["gpu_uuid"] == uuids[2]
 
 
 def test_a_driver_that_hangs_at_the_start_does_not_keep_the_daemon_from_starting(place: Path) -> None:

@@ -47,6 +47,47 @@ def test_every_step_and_every_item(node: MetricsNode) -> None:
     assert ticked == CHECKLIST
 
 
+def sections(text: str) -> dict[str, list[str]]:
+    """By heading, what stands under it; without HELP and TYPE."""
+    found: dict[str, list[str]] = {}
+    for part in text.split("\n=== ")[1:]:
+        heading, *lines = part.splitlines()
+        found[heading.removesuffix(" ===")] = [line for line in lines if line and not line.startswith("#")]
+    return found
+
+
+def test_step_7_at_a_glance(node: MetricsNode) -> None:
+    pod = node.pod("nvshare-pytorch-small-pod-1")
+    node.wait_scrape(lambda s: s.value("nvshare_gpu_process_count") == 1)
+    done = subprocess.run(
+        ["bash", str(SCRIPT), node.url, "quick"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAIL" not in done.stdout
+    found = sections(done.stdout)
+    assert [heading.split(".")[0] for heading in found] == [str(number) for number in range(1, 12)]
+    assert found["1. Health Check"] == ["PASS: healthz returns 200"]
+    assert found["2. Metrics Endpoint"] == ["PASS: metrics returns 200"]
+    assert found["3. NVML Status"] == ["nvshare_nvml_up 1"]
+    uuid, total = node.card().uuid, node.card().total_bytes
+    assert found["4. GPU Info"] == [
+        f'nvshare_gpu_info{{gpu_uuid="{uuid}",gpu_index="0",gpu_name="{node.card().name}"}} 1'
+    ]
+    labels = f'{{gpu_uuid="{uuid}",gpu_index="0"}}'
+    assert found["5. GPU Memory"][0] == f"nvshare_gpu_memory_total_bytes{labels} {total}"
+    assert float(found["5. GPU Memory"][1].split()[1]) > 0
+    assert len(found["6. GPU Utilization"]) == 1
+    assert found["7. Client Info"] == ["Active clients: 1"]
+    queues = [line.split("{")[0].removeprefix("nvshare_scheduler_") for line in found["8. Scheduler Queues"]]
+    assert queues == ["running_clients", "request_queue_clients", "wait_queue_clients"]
+    assert 'nvshare_scheduler_messages_total{type="REGISTER"} 1' in found["9. Event Counters"]
+    helps, types = re.findall(r"\d+", found["10. Format Check"][0])
+    assert int(helps) == int(types) >= 25
+    assert found["10. Format Check"][1] == "PASS: No malformed lines"
+    assert found["11. 404 Check"] == ["PASS: 404 for unknown path"]
+    pod.end()
+
+
 def test_the_script_can_fail(node: MetricsNode) -> None:
     done = subprocess.run(
         ["bash", str(SCRIPT), f"{node.url}/nowhere", "format"], capture_output=True, text=True, check=False

@@ -37,6 +37,44 @@ def test_known_gpus_have_many_names(text: str, numbers: list[int]) -> None:
     assert [device.number for device in KNOWN.resolve(text)] == numbers
 
 
+def test_an_index_is_nvmls_in_whatever_order_gpus_were_learned() -> None:
+    inventory = Inventory((), believes=True)
+    for number in (2, 0, 1):
+        assert inventory.learn(Device(key(number), 1 << 30, number))
+    for number in range(3):
+        assert inventory.resolve(str(number)) == [Device(key(number), 1 << 30, number)]
+    assert [device.number for device in inventory.resolve("all")] == [0, 1, 2]
+    assert inventory.resolve("") == inventory.resolve("default") == inventory.resolve("0")
+
+
+def test_an_index_of_a_gpu_that_is_lost_is_nobody_elses() -> None:
+    inventory = Inventory((Device(key(1), 1 << 30, 1), Device(key(2), 1 << 30, 2)), believes=False)
+    with pytest.raises(GpuError, match="unknown_gpu"):
+        inventory.resolve("0")
+    assert inventory.resolve("1") == [Device(key(1), 1 << 30, 1)]
+    assert inventory.resolve("") == inventory.resolve("1"), "the first there is"
+
+
+def test_an_index_of_a_split_gpu_could_be_any_of_its_parts() -> None:
+    inventory = Inventory((Device(key(1, "MIG"), 5, 0), Device(key(2, "MIG"), 5, 0)), believes=False)
+    with pytest.raises(GpuError, match="ambiguous_gpu"):
+        inventory.resolve("0")
+
+
+def test_the_numbers_of_a_list_are_learned_and_nothing_else() -> None:
+    inventory = Inventory(parse_device_list(f"{key(5)}=1Gi,{key(6)}=2Gi"), believes=False)
+    assert inventory.number(key(5), 1) == Device(key(5), 1 << 30, 1)
+    assert inventory.number(key(5), 1) is None, "no news"
+    assert inventory.resolve("1") == [Device(key(5), 1 << 30, 1)], (
+        "what NVML tells before a place in the list"
+    )
+    assert inventory.number(key(6), 0) == Device(key(6), 2 << 30, 0)
+    assert inventory.number(key(7), 2) is None
+    assert inventory.resolve("0") == [Device(key(6), 2 << 30, 0)]
+    with pytest.raises(GpuError, match="unknown_gpu"):
+        inventory.resolve(key(7))
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
-from nvshare.gpu.card import Rising
+from nvshare.gpu.card import Card, Rising
+from nvshare.gpu.nvml import NvmlError, read_devices_within
 from nvshare.sim.gpu import SimulatedNode, library_directory
+from tests.node.harness import PATIENCE_SEC
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOKS_MAX = 600
@@ -22,7 +25,7 @@ LOOKS_MAX = 600
 class Watched:
     """A sampler in a process of its own, since the driver's library is found when a process starts."""
 
-    def __init__(self, directory: Path, spec: str) -> None:
+    def __init__(self, directory: Path, spec: str, wrong: str) -> None:
         self.sim = SimulatedNode(directory, spec)
         self.environment = {
             **os.environ,
@@ -31,7 +34,8 @@ class Watched:
             "LD_LIBRARY_PATH": str(library_directory()),
         }
         self.children: list[subprocess.Popen[str]] = []
-        self.sampler = self.start("tests.gpu.watch_gpus")
+        self.wrong = wrong
+        self.sampler = self.start("tests.gpu.watch_gpus", wrong)
 
     def start(self, module: str, *arguments: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
@@ -44,7 +48,7 @@ class Watched:
         """What the sampler has now."""
         assert self.sampler.stdin is not None
         assert self.sampler.stdout is not None
-        self.sampler.stdin.write("\n")
+        self.sampler.stdin.write(f"{self.wrong}\n")
         self.sampler.stdin.flush()
         found: dict[str, Any] = json.loads(self.sampler.stdout.readline())
         return found
@@ -68,8 +72,8 @@ class Watched:
 def watch(tmp_path: Path) -> Iterator[Callable[[str], Watched]]:
     made: list[Watched] = []
 
-    def make(spec: str = "t4:1") -> Watched:
-        made.append(Watched(tmp_path, spec))
+    def make(spec: str = "t4:1", wrong: str = "") -> Watched:
+        made.append(Watched(tmp_path, spec, wrong))
         return made[-1]
 
     yield make
@@ -125,7 +129,7 @@ def test_a_call_that_is_not_supported_leaves_out_its_own_figure(watch: Callable[
         watched.sim.fault("unsupported", function, "1")
         state = watched.wait(lambda s, figure=figure: gpus(s)[1][figure] is None)  # type: ignore[misc]
         missing = {name for name, value in gpus(state)[1].items() if value is None}
-        assert missing - {"ecc_uncorrected"} == {figure}
+        assert missing - {"ecc_uncorrected", "process_count"} == {figure}
         assert None not in gpus(state)[0].values()
     watched.sim.fault("supported")
     watched.wait(lambda s: None not in gpus(s)[1].values())
@@ -160,6 +164,74 @@ def test_any_number_of_processes_by_pid_and_start_time(watch: Callable[..., Watc
         assert told[process.pid]["start_ticks"] == int(fields[19])
 
 
+def test_processes_that_cannot_be_looked_up_are_counted_and_nothing_else_is_lost(
+    watch: Callable[..., Watched],
+) -> None:
+    watched = watch("t4:1", "see")
+    holders = [watched.start("tests.gpu.hold_context") for _ in range(2)]
+    for holder in holders:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "holding\n"
+    state = watched.wait(lambda s: bool(s["readings"]) and s["readings"][0]["process_count"] == 2)
+    assert state["readings"][0]["processes"] == []
+    assert None not in state["readings"][0].values()
+    watched.wrong = ""
+    state = watched.wait(lambda s: len(s["readings"][0]["processes"]) == 2)
+    assert state["readings"][0]["process_count"] == 2
+    assert state["told_of_others"] == []
+
+
+def test_whatever_a_look_raises_is_counted_and_told_once_and_the_next_is_made(
+    watch: Callable[..., Watched],
+) -> None:
+    watched = watch("t4:1")
+    uuid = watched.sim.status().cards[0].uuid
+    assert watched.wait(lambda s: bool(s["readings"]))["sources"][uuid]["failures"] == 0
+    watched.wrong = "deliver"
+    state = watched.wait(lambda s: s["sources"][uuid]["failures"] >= 3)
+    assert state["told_of_others"] == ["gpu-0 down"]
+    assert state["sources"]["nvml"]["failures"] == 0
+    watched.wrong = ""
+    state = watched.wait(lambda s: len(s["told_of_others"]) == 2 and s["sources"][uuid]["up"])
+    assert state["told_of_others"] == ["gpu-0 down", "gpu-0 up"]
+    assert state["told"] == ["up"], "NVML itself was never away"
+
+
+def test_a_gpu_whose_thread_cannot_be_started_is_found_later(watch: Callable[..., Watched]) -> None:
+    watched = watch("t4:1", "thread")
+    state = watched.wait(lambda s: s["sources"]["nvml"]["failures"] >= 2)
+    assert state["told_of_others"] == ["finder down"]
+    assert state["readings"] == []
+    watched.wrong = ""
+    state = watched.wait(lambda s: len(s["readings"]) == 1 and len(s["told_of_others"]) == 2)
+    assert state["told_of_others"] == ["finder down", "finder up"]
+
+
+def test_a_name_that_cannot_be_read_leaves_out_the_name_alone() -> None:
+    def call(function: Callable[..., Any], *_arguments: Any) -> Any:
+        if function is pynvml.nvmlDeviceGetName:
+            b"Tesla \xff".decode()  # as the binding does
+        if function is pynvml.nvmlDeviceGetTemperature:
+            return 41
+        raise pynvml.NVMLError_NotSupported
+
+    reading = Card("GPU-a").look(None, 0, 1, call, lambda _pid: None, 7)
+    assert (reading.name, reading.celsius) == (None, 41)
+
+
 def test_a_counter_that_starts_anew_goes_on() -> None:
     rising = Rising()
     assert [rising.at(value) for value in (5, 9, 2, None, 3, 0)] == [5, 9, 11, None, 12, 12]
+
+
+def test_what_cannot_be_read_at_the_start_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is told at once, not after a wait for a thread that has died."""
+
+    def garbled() -> int:
+        return int(b"\xff".decode())
+
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", garbled)
+    with pytest.raises(NvmlError, match="decode"):
+        read_devices_within(PATIENCE_SEC)

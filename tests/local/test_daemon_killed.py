@@ -131,7 +131,7 @@ def test_quotas_hold_after_two_kills() -> None:
     """On a machine that may be slow: of what they had together, a third and two thirds."""
     low, high = shares_after_kills(kills=2, seconds=6)
     assert low * 90 / (low + high) == pytest.approx(30, abs=3)
-    assert low + high < 95
+    assert 70 < low + high < 95
 
 
 @pytest.mark.verify

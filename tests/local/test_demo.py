@@ -76,6 +76,16 @@ def test_ctrl_c_leaves_nothing_behind(bare: Place) -> None:
     assert not demo.stage.exists()
 
 
+def test_killed_it_takes_everybody_along(bare: Place) -> None:
+    with show(bare, 600) as demo:
+        wait_until(lambda: sorted(demo.clients()) == PODS, "all are on stage")
+        everybody = demo.everybody()
+        demo.process.kill()
+        demo.process.wait()
+    wait_until(lambda: all(gone(pid) for pid in everybody), "nobody is left")
+    shutil.rmtree(demo.stage)
+
+
 def shown_and_counted(bare: Place, seconds: int) -> tuple[dict[str, re.Match[str]], dict[str, float]]:
     """The closing table, and busy time in the driver's books in percent of nearly the same time."""
     with show(bare, seconds) as demo:

@@ -6,6 +6,9 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import pytest
+
+from nvshare.local import ports
 from nvshare.local.ports import (
     LOOPBACK,
     free_port,
@@ -25,12 +28,27 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
         assert first < found < first + 50
 
 
-def test_whoever_said_what_he_wants_gets_that() -> None:
-    assert metrics_settings({"NVSHARE_METRICS_ENABLE": "0"}) == {}
-    assert metrics_settings({"NVSHARE_METRICS_ADDR": "0.0.0.0:9402"}) == {}
+def test_on_and_on_this_machine_alone_unless_somebody_said_otherwise_of_either() -> None:
     chosen = metrics_settings({})
     assert chosen["NVSHARE_METRICS_ENABLE"] == "1"
     assert chosen["NVSHARE_METRICS_ADDR"].startswith(f"{LOOPBACK}:")
+    assert metrics_settings({"NVSHARE_METRICS_ENABLE": "0"}) == {}
+    assert metrics_settings({"NVSHARE_METRICS_ADDR": "0.0.0.0:9402"}) == {"NVSHARE_METRICS_ENABLE": "1"}
+    assert metrics_settings({"NVSHARE_METRICS_ENABLE": "0", "NVSHARE_METRICS_ADDR": "9402"}) == {}
+    asked = metrics_settings({"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_METRICS_ADDR": ""})
+    assert asked.keys() == {"NVSHARE_METRICS_ADDR"}, "only switched on: not to the whole network"
+    assert asked["NVSHARE_METRICS_ADDR"].startswith(f"{LOOPBACK}:")
+
+
+def test_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "PORTS_MAX", 1)
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        taken.listen()
+        first = taken.getsockname()[1]
+        assert metrics_settings({}, first) == {}, "nobody has asked for metrics"
+        asked = metrics_settings({"NVSHARE_METRICS_ENABLE": "1"}, first)
+        assert asked == {"NVSHARE_METRICS_ADDR": f"{LOOPBACK}:{first}"}, "the daemon says that it is taken"
 
 
 def test_a_complaint_about_the_port_names_it() -> None:

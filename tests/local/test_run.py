@@ -132,17 +132,30 @@ def test_signals_reach_the_command(node: Place) -> None:
         "import signal, sys\n"
         "def told(number, _): print(signal.Signals(number).name, flush=True)\n"
         "for s in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGINT,"
-        " signal.SIGQUIT): signal.signal(s, told)\n"
+        " signal.SIGQUIT, signal.SIGALRM, signal.SIGXCPU, signal.SIGRTMIN): signal.signal(s, told)\n"
         "print('ready', flush=True)\n"
         "while True: signal.pause()\n"
     )
     job = node.run(command=(sys.executable, "-c", script))
     assert read_line(job) == "ready"
-    for name in ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGINT", "SIGQUIT"):
+    names = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGINT", "SIGQUIT")
+    for name in (*names, "SIGALRM", "SIGXCPU", "SIGRTMIN"):
         job.send_signal(getattr(signal, name))
         assert read_line(job) == name
     job.send_signal(signal.SIGTERM)
     assert job.wait(PATIENCE_SEC) == 128 + signal.SIGTERM
+
+
+def test_a_parent_that_ignores_its_children(node: Place) -> None:
+    """The command is told of as ever, and is as it would be without us."""
+    handler = "import signal; print(signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN)"
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(*eval(sys.argv[1]))"
+    )
+    command = [*NVSHARE, "run", "--", sys.executable, "-c", handler]
+    job = node.start(sys.executable, "-c", ignoring, repr((command[0], command)))
+    out, _ = job.communicate(timeout=PATIENCE_SEC)
+    assert (out, job.returncode) == ("True\n", 0)
 
 
 def test_what_the_command_leaves_behind_goes_on_and_is_told_of(node: Place) -> None:

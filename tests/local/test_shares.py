@@ -12,6 +12,7 @@ def test_30_and_60_for_10_s() -> None:
     low, high = measure("30+60", "direct", 1000, seconds=10).got_percent
     assert low * 90 / (low + high) == pytest.approx(30, abs=3)
     assert low + high < 95, "quotas hold them back"
+    assert low + high > 70, "and nothing else does"
 
 
 def test_misses_are_told() -> None:

@@ -156,6 +156,7 @@ def test_what_a_scrape_did_not_use_is_forgotten() -> None:
         exposition.end_scrape()
     assert sum(len(texts) for texts in exposition._former.values()) == 100
     assert exposition._blocks == {}
+    assert all(texts.former == {} for texts in exposition._former.values()), "nor kept by a chain"
 
 
 def test_a_histogram_is_cumulative() -> None:

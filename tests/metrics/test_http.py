@@ -36,11 +36,11 @@ class Port:
         self.is_ready = True
         self.hold: asyncio.Event | None = None
 
-        async def scrape(openmetrics: bool, names: frozenset[str]) -> bytes:
+        async def scrape(openmetrics: bool, names: frozenset[str]) -> list[bytes]:
             self.asked.append((openmetrics, names))
             if self.hold is not None:
                 await self.hold.wait()
-            return BODY
+            return [BODY[:5000], BODY[5000:]]
 
         async def page() -> str:
             return "<h1>nvshare</h1>"
@@ -287,6 +287,37 @@ def test_tls_and_users(tmp_path: Path) -> None:
         write(path, "tls_server_config: {cert_file: other-cert.pem, key_file: other-key.pem}")
         await rejected(status(port, "", **trust(certificate)))
         assert "200 OK" in await status(port, "", **trust(other)), "read again, without users now"
+        port.close()
+
+    on_loop(work)
+
+
+def test_silent_connections_do_not_keep_others_from_agreeing_on_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "HEADER_SEC", 1000.0)
+    certificate = make_certificate(tmp_path)
+    path = write(tmp_path / "web.yml", "tls_server_config: {cert_file: cert.pem, key_file: key.pem}")
+    options = {"ssl": ssl.create_default_context(cafile=str(certificate)), "server_hostname": "localhost"}
+
+    async def work() -> None:
+        port = Port(path, connections=4)
+        silent = []
+        for number in range(4):
+            silent.append(await port.open())
+            await until(lambda number=number: port.server.open_connections() == number + 1)  # type: ignore[misc]
+        header, _ = await port.ask("GET /healthz HTTP/1.1\nHost: x\n", **options)
+        assert "200 OK" in header
+        assert await read_to_end(silent[0][0]) == b"", "the first to come is the first to go"
+        assert port.server.open_connections() <= 4
+        more = [await port.open() for _ in range(20)]
+        header, _ = await port.ask("GET /healthz HTTP/1.1\nHost: x\n", **options)
+        assert "200 OK" in header
+        assert port.server.open_connections() <= 4
+        for _, writer in (*silent, *more):
+            writer.close()
+        await until(lambda: port.server.open_connections() == 0)
+        assert not port.server._ending
         port.close()
 
     on_loop(work)

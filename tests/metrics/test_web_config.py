@@ -98,7 +98,10 @@ def test_users_and_passwords(tmp_path: Path) -> None:
             assert not await guard.admits(wrong), wrong
         for number in range(ANSWERS_MAX):
             await guard.admits(basic("ann", f"wrong {number}"))
-        assert len(guard._answers) == ANSWERS_MAX
+        assert len(guard._rejected) == ANSWERS_MAX
+        guard._checks = CHECKS_MAX
+        assert await guard.admits(basic("ann", "open sesame")), "no number of wrong ones makes it check again"
+        guard._checks = 0
         write(path, "basic_auth_users: {}")
         assert await guard.admits(""), "read again"
         write(path, "nonsense: 1")
@@ -109,6 +112,25 @@ def test_users_and_passwords(tmp_path: Path) -> None:
         write(path, f"basic_auth_users: {{bob: '{HASH}'}}")
         assert not await guard.admits(basic("ann", "open sesame"))
         assert await guard.admits(basic("bob", "open sesame"))
+        guard.close()
+
+    asyncio.run(check())
+
+
+def test_a_certificate_that_comes_late_is_noticed(tmp_path: Path) -> None:
+    path = write(tmp_path / "web.yml", "")
+    warnings: list[str] = []
+
+    async def check() -> None:
+        guard = Guard(path, warnings.append)
+        write(path, "tls_server_config: {cert_file: cert.pem, key_file: key.pem}")
+        assert (await guard.refresh()).tls is None, "the last good one stays"
+        assert (await guard.refresh()).tls is None
+        assert len(warnings) == 1, "told once"
+        assert str(tmp_path / "cert.pem") in warnings[0]
+        make_certificate(tmp_path)
+        assert (await guard.refresh()).tls is not None
+        assert len(warnings) == 1
         guard.close()
 
     asyncio.run(check())

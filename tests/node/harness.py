@@ -145,7 +145,8 @@ class DaemonProcess:
             "tests.node.run_daemon",
             json.dumps(self._bounds),
         ]
-        command += ["--sock-dir", str(self.sock_dir), "--private-dir", str(self.private_dir)]
+        flags = ["--sock-dir", str(self.sock_dir), "--private-dir", str(self.private_dir)]
+        command += self._options.get("directories", flags)
         command += self._options.get("arguments", [])
         self.process = subprocess.Popen(
             command,
@@ -174,8 +175,8 @@ class DaemonProcess:
             if not self._change.wait_for(lambda: found(self.log), PATIENCE_SEC):
                 raise AssertionError("not in the log:\n" + "\n".join(self.log[-30:]))
 
-    def wait_words(self, words: str) -> None:
-        self.wait_log(lambda lines: any(words in line for line in lines))
+    def wait_words(self, words: str, times: int = 1) -> None:
+        self.wait_log(lambda lines: sum(words in line for line in lines) >= times)
 
     @property
     def pid(self) -> int:

@@ -5,9 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from nvshare.core.settings import SETTINGS, SettingError, Whole
-from nvshare.node.config import DAEMON_SETTINGS, ConfigError, Value, load, needs_restart, print_config
+from nvshare.node.config import (
+    DAEMON_SETTINGS,
+    Address,
+    ConfigError,
+    Value,
+    as_far_as_live,
+    load,
+    needs_restart,
+    print_config,
+)
 
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
 
@@ -74,6 +85,9 @@ def test_debug_is_a_word_for_a_level(debug: str, log: str, level: str) -> None:
         ("log: [a]", "log is ['a']"),
         ("log: {", "cannot be read"),
         ("\x00", "cannot be read"),
+        ("log: 2001-99-99", "cannot be read"),
+        ("log: " + "9" * 5000, "cannot be read"),
+        ("[" * 5000, "cannot be read"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, text: str, words: str) -> None:
@@ -94,3 +108,32 @@ def test_what_needs_a_restart_is_known() -> None:
     old = load({}, {}, None)
     new = load({}, {"NVSHARE_SOCK_DIR": "/x", "NVSHARE_LOG": "debug", "NVSHARE_DRAIN_GRACE_MS": "100"}, None)
     assert needs_restart(old, new) == ["NVSHARE_SOCK_DIR"]
+    running = as_far_as_live(old, new)
+    assert running.sock_dir == old.sock_dir
+    assert (running.log_level, running.core.drain_grace_ns) == ("debug", 100_000_000)
+    assert needs_restart(running, new) == ["NVSHARE_SOCK_DIR"], "and it is told each time"
+
+
+LONG_LABEL = "a" * 64
+
+
+@pytest.mark.parametrize(
+    "host", ["a..b", ".a", ".", "a..", f"{LONG_LABEL}", f"b.{LONG_LABEL}.c", "", "ä", "a b"]
+)
+def test_a_host_that_cannot_be_looked_up_is_not_accepted(host: str) -> None:
+    with pytest.raises(SettingError, match=r"accepted: host:port"):
+        load({}, {"NVSHARE_METRICS_ADDR": f"{host}:9402"}, None)
+
+
+@given(st.from_regex(r"[0-9A-Za-z.-]{1,80}", fullmatch=True))
+@example("a" * 63 + ".b.")
+@example("0.0.0.0")
+@example("1")
+def test_every_host_that_is_accepted_can_be_looked_up(host: str) -> None:
+    """Before the name server is asked, the name is put in the form that it understands."""
+    try:
+        host.encode("idna")
+        can_be = True
+    except UnicodeError:
+        can_be = False
+    assert (Address().read(f"{host}:9402") is not None) == can_be

@@ -214,9 +214,8 @@ def test_a_process_in_a_pod_is_that_pods_whatever_it_says(daemon: DaemonProcess)
         cgroup.rmdir()
 
 
-def test_the_bounds_hold(open_path: Path) -> None:
-    bounds = {"clients": 6, "clients_per_pod": 2, "clients_per_uid": 5, "unregistered": 3}
-    with running(open_path, bounds=bounds) as daemon:
+def test_the_bounds_of_a_pod_and_of_a_user_hold(open_path: Path) -> None:
+    with running(open_path, bounds={"clients_per_pod": 2, "clients_per_uid": 5}) as daemon:
         for _ in range(2):
             daemon.client("a")
         assert daemon.connect().register("a").data == "too_many_in_pod"
@@ -225,6 +224,20 @@ def test_the_bounds_hold(open_path: Path) -> None:
         assert daemon.connect().register("e").data == "too_many_of_user"
         refused = daemon.counters()["refused"]
         assert refused == {"too_many_in_pod": 1, "too_many_of_user": 1}
+
+
+def test_the_bound_of_clients_holds(open_path: Path) -> None:
+    with running(open_path, bounds={"clients": 3}) as daemon:
+        clients = [daemon.client(name) for name in ("a", "b", "c")]
+        assert daemon.connect().register("d").data == "too_many_clients"
+        assert daemon.counters()["refused"] == {"too_many_clients": 1}
+        clients[0].close()
+        daemon.wait_words("client disconnected")
+        assert daemon.connect().register("d").data == "too_many_clients", (
+            "its process lives, and may come back"
+        )
+        daemon.client("a").cycle()  # in its place
+        assert daemon.status()["clients"] == 3
 
 
 def test_silent_connections_make_room_for_those_that_speak(open_path: Path) -> None:

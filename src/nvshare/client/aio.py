@@ -91,7 +91,7 @@ class AsyncClient:
     async def reserve(self, amount_bytes: int) -> bool:
         """Count memory before it is allocated; False if the pod may not have so much."""
         self._raise_if_refused()
-        asking = self.session.ask(amount_bytes)
+        asking = self.session.ask(amount_bytes, time.monotonic_ns())
         self._pump()
         while asking.answer is None:
             await self._changed.wait()

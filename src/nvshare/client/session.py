@@ -5,7 +5,8 @@
 2. A grant lasts over several blocks, until the daemon ends the turn. Between blocks the daemon is told after
    2 ms that nothing runs, so that it bills nothing and may give the GPU to somebody else. After a second
    without work the session gives it back by itself, and at once what nobody waits for any more.
-3. When the daemon is gone or silent for 10 s, whoever waits runs ungated, within the last limits it was told.
+3. When the daemon is gone or silent for 10 s, whoever waits runs ungated, within the last limits it was told;
+   whoever waits for memory is answered by those limits. An answer that comes after all changes nothing more.
 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
 """
 
@@ -208,9 +209,7 @@ class Session:
 
     def wait(self, now_ns: int) -> None:
         """A block comes to the gate. ``enter`` tells whether it may pass, ``give_up`` takes it back."""
-        if not self._waiting and self.phase is Phase.READY:
-            self._silent_since_ns = now_ns  # a daemon that was not asked is not silent
-            self._alive_ns = now_ns
+        self._expect_word(now_ns)
         self._waiting += 1
         self._request_if_waiting()
 
@@ -288,10 +287,11 @@ class Session:
 
     # ---- memory ------------------------------------------------------------------------------
 
-    def ask(self, asked_bytes: int) -> Asking:
+    def ask(self, asked_bytes: int, now_ns: int) -> Asking:
         """May this much more be allocated? The answer is there at once, or comes later."""
         asking = Asking(asked_bytes)
-        if self.phase is Phase.READY and self._lease is None:
+        if self.phase is Phase.READY and self._lease is None and not self.ungated:
+            self._expect_word(now_ns)
             self._asking.append(asking)
             self._ask_next()
         else:
@@ -335,8 +335,18 @@ class Session:
         elif kind in (_T.MEM_RESERVED, _T.MEM_REFUSED):
             self._answered(message.arguments[0], kind is _T.MEM_RESERVED)
 
+    def _answer_alone(self) -> None:
+        """The daemon says nothing: everybody who waits for memory gets our own answer."""
+        while self._asking:
+            asking = self._asking.popleft()
+            self._answered_seq = max(self._answered_seq, asking.seq)
+            asking.answer = self._decide(asking.asked_bytes)
+        self._tell_used()
+
     def _answered(self, seq: int, granted: bool) -> None:
         if not self._asking or self._asking[0].seq != seq:
+            if granted and seq <= self._answered_seq:
+                self._tell_used()  # it was decided without the daemon, whose reservation this report covers
             return
         asking = self._asking.popleft()
         self._answered_seq = seq
@@ -358,9 +368,11 @@ class Session:
             else:
                 self._told_idle = True
                 self._say_numbers(_T.BUSY, self._busy_ns, now_ns - self._idle_since_ns)
-        if self._waiting and not self.ungated and now_ns - self._silent_since_ns >= SILENCE_NS:
+        if self._expects() and not self.ungated and now_ns - self._silent_since_ns >= SILENCE_NS:
             self.ungated = True
-        if self._waiting and self.phase is Phase.READY and now_ns - self._alive_ns >= KEEP_ALIVE_NS:
+            if self._asking:
+                self._answer_alone()
+        if self._expects() and self.phase is Phase.READY and now_ns - self._alive_ns >= KEEP_ALIVE_NS:
             self._alive_ns = now_ns
             self._alive_seq += 1
             self._say_numbers(_T.KEEP_ALIVE, self._alive_seq, 0)
@@ -370,11 +382,21 @@ class Session:
         deadlines = []
         if self._gap_ns() < 1 << 62:
             deadlines.append(self._gap_ns())
-        if self._waiting and not self.ungated:
+        if self._expects() and not self.ungated:
             deadlines.append(self._silent_since_ns + SILENCE_NS)
-        if self._waiting and self.phase is Phase.READY:
+        if self._expects() and self.phase is Phase.READY:
             deadlines.append(self._alive_ns + KEEP_ALIVE_NS)
         return min(deadlines, default=None)
+
+    def _expects(self) -> bool:
+        """Somebody waits for a word of the daemon."""
+        return self._waiting > 0 or bool(self._asking)
+
+    def _expect_word(self, now_ns: int) -> None:
+        """From now on somebody waits for one: a daemon that was not asked is not silent."""
+        if self.phase is Phase.READY and not self._expects():
+            self._silent_since_ns = now_ns
+            self._alive_ns = now_ns
 
     def _gap_ns(self) -> int:
         """When the next is due of telling that nothing runs, and giving the GPU back."""

@@ -78,10 +78,10 @@ class Client:
         """Count memory before it is allocated; False if the pod may not have so much."""
         with self._change:
             self._raise_if_refused()
-            asking: Asking = self._session.ask(amount_bytes)
+            asking: Asking = self._session.ask(amount_bytes, time.monotonic_ns())
             self._flush()
             while asking.answer is None and not self._closed:
-                self._change.wait()
+                self._wait()
             return bool(asking.answer)
 
     def free(self, amount_bytes: int) -> None:

@@ -193,7 +193,13 @@ class UsageWindow:
         last = self._last
         if bucket > last:
             self._last = bucket
-            for stale in range(last + 1, min(bucket, last + BUCKETS) + 1):
+            if self._sum_ns == 0:
+                return  # no bill is negative: all are 0
+            if bucket - last >= BUCKETS:
+                self._amounts_ns = [0] * BUCKETS
+                self._sum_ns = 0
+                return
+            for stale in range(last + 1, bucket + 1):
                 self._sum_ns -= self._amounts_ns[stale % BUCKETS]
                 self._amounts_ns[stale % BUCKETS] = 0
 

@@ -78,14 +78,22 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     if client is not None and not tenant.hold_shared and client.version >= 3:
         busy_ns = client.busy_ns - tenant.busy_mark_ns
         tenant.busy_mark_ns = client.busy_ns
-        if held_ns >= LEARN_FROM_NS and tenant is gpu.holder:
-            busy_ns = _own_busy(gpu, tenant, busy_ns, held_ns, now_ns)
+        if tenant is gpu.holder:
+            tenant.hold_told = True
+            if busy_ns < held_ns:
+                tenant.hold_unused_ns += held_ns - busy_ns
+            if held_ns >= LEARN_FROM_NS:
+                busy_ns = _own_busy(gpu, tenant, busy_ns, held_ns, now_ns)
         if busy_ns < bill_ns:
             bill_ns = busy_ns if busy_ns > 0 else 0
-    elif tenant.hold_from_ns != CLOSED and now_ns - tenant.hold_from_ns < held_ns and not account.paused:
-        bill_ns = now_ns - tenant.hold_from_ns
-        if tenant is gpu.holder and held_ns - bill_ns < DEAD_CEILING_NS:
-            gpu.learn_dead(held_ns - bill_ns)
+    elif tenant.hold_from_ns > 0 and not account.paused:
+        tenant.hold_told = True
+        unused_ns = held_ns - (now_ns - tenant.hold_from_ns)
+        if unused_ns > 0:
+            bill_ns = held_ns - unused_ns
+            tenant.hold_unused_ns += unused_ns
+            if tenant is gpu.holder and unused_ns < DEAD_CEILING_NS:
+                gpu.learn_dead(unused_ns)
     if held_ns:
         account.settle_hold(now_ns, held_ns, bill_ns)
         tenant.tally.settle(gpu.crowd, held_ns, bill_ns, now_ns)
@@ -111,8 +119,15 @@ def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int)
             tenant.gap_known_ns = now_ns
     if unused_ns < DEAD_CEILING_NS and unused_ns * 4 < held_ns and not account.paused:
         gpu.learn_dead(unused_ns)
-        gpu.handover.add(unused_ns)
     return busy_ns
+
+
+def note_handover(gpu: Gpu, tenant: Tenant) -> None:
+    """A hold has ended. What its hand-over cost is shown, however bad; the pace learns from likely ones."""
+    if tenant is gpu.holder and tenant.hold_from_ns != 0:  # nobody left without a word
+        gpu.handover.add(tenant.hold_unused_ns)
+    tenant.hold_told = False
+    tenant.hold_unused_ns = 0
 
 
 def forgive_borrowed(gpu: Gpu, account: Account, turn_ns: int, until_ns: int) -> None:

@@ -48,12 +48,12 @@ def explain(gpu: Gpu, tenant: Tenant, now_ns: int) -> Explanation:
 
 def _waiting(gpu: Gpu, tenant: Tenant, now_ns: int) -> tuple[str, str]:
     if tenant in gpu.outside:
-        free_bytes = max(0, gpu.safe_limit_bytes - gpu.set_bytes)
         slice_left_ns = max(0, gpu.set_since_ns + gpu.slice_ns() - now_ns)
-        return "memory", (
-            f"{tenant.used_bytes - free_bytes} bytes less in use by others, "
-            f"or the end of their slice in {slice_left_ns // 1_000_000} ms"
-        )
+        slice_end = f"the end of their slice in {slice_left_ns // 1_000_000} ms"
+        if tenant.tally.outside_since_ns < 0:
+            return "turn", slice_end  # it would fit, but one runs at a time
+        free_bytes = max(0, gpu.safe_limit_bytes - gpu.set_bytes)
+        return "memory", f"{tenant.used_bytes - free_bytes} bytes less in use by others, or {slice_end}"
     if throttled(gpu, tenant):
         wait_ns = gpu.clock.real_until(tenant.account.virtual_ns)
         return "quota", f"{wait_ns // 1_000_000} ms, or a higher quota than {tenant.percent} %"

@@ -5,11 +5,15 @@ Rules:
 2. Who comes back only after the next restart is owed, and owes, what time has left of it: a debt is repaid by
    time until it is claimed, a credit does not grow.
 3. Nothing exclusive is granted on a GPU until those who were on it are back, dead, or late.
+4. The books are written down one tenant at a time, so that others may go between. What a tenant owes and what
+   its clients were billed is of one moment, counted back to the moment of the beginning. Who is there is of
+   the last moment: who came meanwhile is written down then, with its tenant. What else changed meanwhile is
+   in the next checkpoint, as if it had happened after this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from nvshare.core.gpu import SECOND, Gpu
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 RESUME_WAIT_NS: Final = 5 * SECOND
 Lag = tuple[str, str, int]  # pod, GPU, nanoseconds
+Limit = tuple[str, str, int | None, int | None, bool | None]  # pod, source, and its word
 
 
 class FormerLife:
@@ -50,11 +55,14 @@ class FormerLife:
         self._lags.pop((pod, gpu_key), None)
         return lag_ns
 
-    def unclaimed(self, scheduler: Scheduler, now_ns: int) -> Iterable[Lag]:
-        for pod, gpu_key in self._lags:
-            lag_ns = self._left_ns(pod, gpu_key, scheduler.limits_of(pod).core_percent, now_ns)
-            if lag_ns < 0 or scheduler.gpus[gpu_key].resuming:
-                yield pod, gpu_key, lag_ns
+    def unclaimed(self) -> list[tuple[str, str]]:
+        """Whose lag it has, by pod and GPU."""
+        return list(self._lags)
+
+    def unclaimed_ns(self, pod: str, gpu: Gpu, percent: int, now_ns: int) -> int | None:
+        """What the next daemon must know of a pod that has not come back."""
+        lag_ns = self._left_ns(pod, gpu.key, percent, now_ns)
+        return lag_ns if lag_ns < 0 or gpu.resuming else None
 
     def _left_ns(self, pod: str, gpu_key: str, percent: int, now_ns: int) -> int:
         lag_ns = self._lags.get((pod, gpu_key), 0)
@@ -63,21 +71,87 @@ class FormerLife:
         return min(0, lag_ns + (now_ns - self._restored_ns) * percent // 100)
 
 
-def records(clients: Mapping[int, Client]) -> tuple[ClientRecord, ...]:
-    """The clients that the next daemon must expect."""
-    return tuple(
-        ClientRecord(client.key, client.tenant.pod, client.gpu.key, _billed_busy_ns(client))
-        for client in clients.values()
-        if client.connected
+class Gathering:
+    """One checkpoint in the making (rule 4): go through all ``steps``, ``finish``, take the ``result``."""
+
+    __slots__ = (
+        "_began_ns",
+        "_books",
+        "_clients",
+        "_lags",
+        "_limits",
+        "_look",
+        "_on",
+        "_present",
+        "_seen",
+        "_still_unclaimed",
+        "_unclaimed",
     )
 
+    def __init__(self, books: Scheduler, look: Callable[[Gpu], int], now_ns: int) -> None:
+        """``look`` brings a GPU's clock to the present moment, which it returns."""
+        self._books = books
+        self._look = look
+        self._began_ns = now_ns
+        self._seen: set[int] = set()
+        self._clients: dict[int, ClientRecord] = {}
+        self._lags: dict[tuple[str, str], int] = {}
+        self._limits: list[Limit] = []
+        self._unclaimed: list[Lag] = []
+        self._present: dict[str, frozenset[str]] = {}  # pods, by GPU
+        self._still_unclaimed: frozenset[tuple[str, str]] = frozenset()
+        self._on = True
 
-def lags(gpus: Mapping[str, Gpu], now_ns: int) -> Iterable[Lag]:
-    for gpu in gpus.values():
-        gpu.clock.advance(now_ns)
-        for tenant in gpu.tenants.values():
-            if tenant.limited:
-                yield tenant.pod, gpu.key, _settled_lag_ns(gpu, tenant, now_ns)
+    def steps(self) -> Iterator[None]:
+        books, former = self._books, self._books.former
+        for gpu in list(books.gpus.values()):
+            for tenant in list(gpu.tenants.values()):
+                self._write_down(gpu, tenant)
+                yield
+        for pod, gpu_key in former.unclaimed():
+            percent = books.limits_of(pod).core_percent
+            lag_ns = former.unclaimed_ns(pod, books.gpus[gpu_key], percent, self._began_ns)
+            if lag_ns is not None:
+                self._unclaimed.append((pod, gpu_key, lag_ns))
+            yield
+        for pod in books.limited_pods():
+            self._limits += [(pod, source, *word) for source, word in books.words_on(pod).items()]
+            yield
+
+    def finish(self) -> None:
+        """Who is there now. Nothing else: what can be computed later is ``result``'s."""
+        books = self._books
+        for key in books.clients.keys() - self._seen:
+            client = books.clients[key]
+            self._write_down(client.gpu, client.tenant)
+        self._present = {key: frozenset(gpu.tenants) for key, gpu in books.gpus.items()}
+        self._still_unclaimed = frozenset(books.former.unclaimed())
+        self._on = books.on
+
+    def result(self) -> Checkpoint:
+        """After ``finish``, whenever and in whichever thread: it looks at the books no more."""
+        present, unclaimed = self._present, self._still_unclaimed
+        lags = [(pod, gpu, lag_ns) for (pod, gpu), lag_ns in self._lags.items() if pod in present[gpu]]
+        lags += [lag for lag in self._unclaimed if lag[:2] in unclaimed]
+        return Checkpoint(
+            clients=tuple(self._clients.values()),
+            limits=tuple(self._limits),
+            lags=tuple(lags),
+            scheduling_on=self._on,
+            taken_ns=self._began_ns,
+        )
+
+    def _write_down(self, gpu: Gpu, tenant: Tenant) -> None:
+        now_ns = self._look(gpu)
+        for client in tenant.clients.values():
+            self._seen.add(client.key)
+            if client.connected:
+                self._clients[client.key] = ClientRecord(
+                    client.key, tenant.pod, gpu.key, _billed_busy_ns(client)
+                )
+        if tenant.limited:
+            since_ns = (now_ns - self._began_ns) * tenant.percent // 100
+            self._lags[tenant.pod, gpu.key] = _settled_lag_ns(gpu, tenant, now_ns) - since_ns
 
 
 def _settled_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 SOURCES: Final = ("ctl", "run", "annotation", "env", "default")
 """In order of precedence."""
+NO_SOURCE: Final = "none"
+"""Of a limit that nobody has set."""
 
 
 class PodLimits(NamedTuple):
@@ -18,8 +20,8 @@ class PodLimits(NamedTuple):
     memory_bytes: int = 0
     core_percent: int = 100
     share: bool = False
-    memory_source: str = "none"
-    core_source: str = "none"
+    memory_source: str = NO_SOURCE
+    core_source: str = NO_SOURCE
 
 
 class _Word(NamedTuple):
@@ -53,7 +55,7 @@ class LimitsBook:
 
     def effective(self) -> PodLimits:
         memory_bytes, memory_source = self._memory()
-        percent, core_source, share = 100, "none", False
+        percent, core_source, share = 100, NO_SOURCE, False
         for source in SOURCES:
             word = self._words.get(source)
             if word is not None and word.core_percent is not None:
@@ -66,20 +68,17 @@ class LimitsBook:
                 break
         return PodLimits(memory_bytes, percent, share, memory_source, core_source)
 
-    def memory_source(self) -> str:
-        return self._memory()[1]
-
     def _memory(self) -> tuple[int, str]:
         ctl = self._words.get("ctl")
         if ctl is not None and ctl.memory_bytes is not None:
-            return ctl.memory_bytes, "ctl" if ctl.memory_bytes else "none"
+            return ctl.memory_bytes, "ctl" if ctl.memory_bytes else NO_SOURCE
         said = [
             (word.memory_bytes, SOURCES.index(source), source)
             for source, word in self._words.items()
             if word.memory_bytes
         ]
         if not said:
-            return 0, "none"
+            return 0, NO_SOURCE
         lowest_bytes, _, source = min(said)
         return lowest_bytes, source
 

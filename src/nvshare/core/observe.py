@@ -2,7 +2,8 @@
 
 Rules:
 1. Copying is all that happens at the moment of the snapshot, because nobody is granted a turn meanwhile:
-   a microsecond or two a client. What must be computed is computed from the copy, later.
+   a microsecond a client. What must be computed is computed from the copy, later and in steps, and so is what
+   no longer changes: the tallies of pods that are gone.
 2. A copy is of one moment, so its figures agree with each other.
 3. Figures of what has not ended yet are estimates that may turn out smaller when it ends. Whoever shows them
    as counters keeps them from going back.
@@ -10,12 +11,16 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 from nvshare.core.account import CLOSED, WHOLE
 from nvshare.core.gpu import Gpu
 from nvshare.core.tally import HERE, Spread, Tally, occupied_part, whole_ns
 from nvshare.core.turns import running_bytes
+
+ROWS_AT_ONCE: Final = 128
+"""So many are unpacked in a step: a small part of a millisecond."""
 
 
 class SpreadCopy(NamedTuple):
@@ -52,7 +57,7 @@ class TenantCopy(NamedTuple):
     limited: bool
     share: bool
     active: bool
-    outside: bool
+    outside: bool  # for want of memory
     pending_drop: bool
     unresponsive: bool
     wanting: int
@@ -97,9 +102,11 @@ class GpuCopy(NamedTuple):
     handover: SpreadCopy
     drop_to_release: SpreadCopy
     quota_effect: SpreadCopy
+    forget_before_ns: int
     raw_tenants: list[tuple[Any, ...]]
+    raw_departed: dict[str, Tally]
+    tenants: list[TenantCopy]  # these two are filled by ``unpacking``
     departed: list[tuple[str, TallyCopy]]
-    tenants: list[TenantCopy] = []  # noqa: RUF012 - filled by ``unpack``, in a copy
 
     # ---- what is computed from the copy ------------------------------------------------------
 
@@ -176,10 +183,9 @@ class GpuCopy(NamedTuple):
 
 
 def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
-    """The GPU's books; pods that left before then are forgotten."""
+    """The GPU's books, without pods that left before then; its clock has been brought to now."""
     gpu.departed.expire(forget_before_ns)
     clock = gpu.clock
-    clock.advance(now_ns)
     overlap_ns = gpu.overlap_ns
     if gpu.late:
         overlap_ns += now_ns - gpu.overlap_since_ns
@@ -209,8 +215,11 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
         _spread(gpu.handover),
         _spread(gpu.drop_to_release),
         _spread(gpu.quota_effect),
+        forget_before_ns,
         _tenants(gpu, now_ns),
-        [(pod, TallyCopy._make(_tally(tally))) for pod, tally in gpu.departed.items()],
+        gpu.departed.tallies(),
+        [],
+        [],
     )
 
 
@@ -221,7 +230,7 @@ def _spread(spread: Spread) -> SpreadCopy:
 def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
     """The fields of TenantCopy and TallyCopy: plain tuples, since making the others takes twice as long."""
     rows: list[tuple[Any, ...]] = []
-    outside, draining, late = gpu.outside, gpu.draining, gpu.late
+    draining, late = gpu.draining, gpu.late
     for tenant in gpu.tenants.values():
         account, memory = tenant.account, tenant.memory
         clients = []
@@ -235,7 +244,7 @@ def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
                 tenant.limited,
                 tenant.share,
                 tenant.active,
-                tenant in outside,
+                tenant.tally.outside_since_ns >= 0,
                 tenant in draining or tenant in late,
                 tenant.unresponsive,
                 tenant.wanting,
@@ -275,7 +284,23 @@ def _tally(tally: Tally) -> tuple[Any, ...]:
     )
 
 
+def unpacking(copy: GpuCopy) -> Iterator[None]:
+    """Fill in the copy's tenants and those that are gone: later, in steps between which others may run."""
+    rows = copy.raw_tenants
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        for row in rows[start : start + ROWS_AT_ONCE]:
+            copy.tenants.append(TenantCopy._make((*row[:-1], TallyCopy._make(row[-1]))))
+        yield None
+    gone = list(copy.raw_departed.items())
+    for start in range(0, len(gone), ROWS_AT_ONCE):
+        for pod, tally in gone[start : start + ROWS_AT_ONCE]:
+            if tally.left_ns >= copy.forget_before_ns:
+                copy.departed.append((pod, TallyCopy._make(_tally(tally))))
+        yield None
+
+
 def unpack(copy: GpuCopy) -> GpuCopy:
-    """With its tenants by name: later, when nobody waits for it."""
-    tenants = [TenantCopy._make((*row[:-1], TallyCopy._make(row[-1]))) for row in copy.raw_tenants]
-    return copy._replace(tenants=tenants)
+    """All steps at once."""
+    for _ in unpacking(copy):
+        pass
+    return copy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from nvshare.core.explain import explain, throttled
 from nvshare.core.gpu import Gpu
 from nvshare.core.snapshot import ClientSnapshot, GpuSnapshot, TenantSnapshot
@@ -9,46 +11,70 @@ from nvshare.core.tenant import Client, Tenant
 from nvshare.core.turns import running_bytes
 
 
-def snapshot_gpu(gpu: Gpu, now_ns: int) -> GpuSnapshot:
-    gpu.clock.advance(now_ns)
-    tenants = tuple(_tenant(gpu, tenant, now_ns) for tenant in gpu.tenants.values())
-    waiting = outside = running = 0
-    for tenant in gpu.tenants.values():
-        running += tenant.holding
-        if tenant in gpu.outside or throttled(gpu, tenant):
-            outside += tenant.wanting
+class GpuReport:
+    """A GPU's snapshot, made one tenant at a time, so that its maker may let others go between.
+
+    What is told of a tenant is of one moment. A sum over tenants is of the moments in which each was told of.
+    """
+
+    __slots__ = ("_gpu", "_look", "_outside", "_running", "_waiting")
+
+    def __init__(self, gpu: Gpu, look: Callable[[Gpu], int]) -> None:
+        """``look`` brings the GPU's clock to the present moment, which it returns."""
+        self._gpu = gpu
+        self._look = look
+        self._running = self._waiting = self._outside = 0
+
+    def tenants(self) -> Iterator[TenantSnapshot]:
+        gpu = self._gpu
+        for tenant in list(gpu.tenants.values()):
+            now_ns = self._look(gpu)
+            if gpu.tenants.get(tenant.pod) is tenant:  # it may have left meanwhile
+                self._count(tenant)
+                yield snapshot_tenant(gpu, tenant, now_ns)
+
+    def _count(self, tenant: Tenant) -> None:
+        self._running += tenant.holding
+        if tenant.tally.outside_since_ns >= 0 or throttled(self._gpu, tenant):
+            self._outside += tenant.wanting
         else:
-            waiting += tenant.wanting
-    overlap_ns = gpu.overlap_ns
-    if gpu.late:
-        overlap_ns += now_ns - gpu.overlap_since_ns
-    return GpuSnapshot(
-        gpu=gpu.key,
-        index=gpu.index,
-        total_bytes=gpu.total_bytes,
-        safe_limit_bytes=gpu.safe_limit_bytes,
-        stranger_bytes=gpu.stranger_bytes,
-        running_clients=running,
-        request_queue_clients=waiting,
-        wait_queue_clients=outside,
-        running_bytes=running_bytes(gpu),
-        peak_running_bytes=gpu.peak_running_bytes,
-        overloaded=gpu.overloaded,
-        turn_ns=gpu.turn_ns,
-        slice_ns=gpu.slice_ns(),
-        dead_ns=gpu.dead_ns,
-        handovers=gpu.handovers,
-        drops=tuple((reason.value, count) for reason, count in gpu.drops.items()),
-        overlaps=gpu.overlaps,
-        overlap_ns=overlap_ns,
-        unresponsive_total=gpu.unresponsive_total,
-        wait_for_memory_total=gpu.wait_for_memory_total,
-        memory_available_total=gpu.memory_available_total,
-        tenants=tenants,
-    )
+            self._waiting += tenant.wanting
+
+    def summary(self, tenants: tuple[TenantSnapshot, ...]) -> GpuSnapshot:
+        """After all tenants."""
+        gpu = self._gpu
+        now_ns = self._look(gpu)
+        overlap_ns = gpu.overlap_ns
+        if gpu.late:
+            overlap_ns += now_ns - gpu.overlap_since_ns
+        return GpuSnapshot(
+            gpu=gpu.key,
+            index=gpu.index,
+            total_bytes=gpu.total_bytes,
+            safe_limit_bytes=gpu.safe_limit_bytes,
+            stranger_bytes=gpu.stranger_bytes,
+            running_clients=self._running,
+            request_queue_clients=self._waiting,
+            wait_queue_clients=self._outside,
+            running_bytes=running_bytes(gpu),
+            peak_running_bytes=gpu.peak_running_bytes,
+            overloaded=gpu.overloaded,
+            turn_ns=gpu.turn_ns,
+            slice_ns=gpu.slice_ns(),
+            dead_ns=gpu.dead_ns,
+            handovers=gpu.handovers,
+            drops=tuple((reason.value, count) for reason, count in gpu.drops.items()),
+            overlaps=gpu.overlaps,
+            overlap_ns=overlap_ns,
+            unresponsive_total=gpu.unresponsive_total,
+            wait_for_memory_total=gpu.wait_for_memory_total,
+            memory_available_total=gpu.memory_available_total,
+            tenants=tenants,
+        )
 
 
-def _tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
+def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
+    """The GPU's clock must be at this moment."""
     account = tenant.account
     held_ns = account.held_since_settled(now_ns)
     lag_ns = account.lag_ns(gpu.clock, now_ns)
@@ -60,7 +86,7 @@ def _tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
     return TenantSnapshot(
         pod=tenant.pod,
         gpu=gpu.key,
-        clients=tuple(_client(tenant, client) for client in tenant.clients.values()),
+        clients=tuple(snapshot_client(tenant, client) for client in tenant.clients.values()),
         core_percent=tenant.percent,
         effective_percent=effective,
         share=tenant.share,
@@ -86,7 +112,7 @@ def _tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
     )
 
 
-def _client(tenant: Tenant, client: Client) -> ClientSnapshot:
+def snapshot_client(tenant: Tenant, client: Client) -> ClientSnapshot:
     if not client.connected:
         state = "gone"
     elif client.dropping:

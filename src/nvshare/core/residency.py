@@ -8,8 +8,10 @@ Rules:
 3. While somebody waits outside, the set runs for a slice, long enough that swapping its memory is
    cheap beside it; then the set is emptied, and the tenant furthest behind founds the next.
 4. A member that grew over the limit pushes out members that do not run; if those that run together
-   exceed it, they are dropped and a new set is founded. Overload ends when memory falls.
-5. A tenant idle for a second is no longer a member. A pause shorter than that swaps nothing.
+   exceed it, they are dropped and a new set is founded.
+5. The GPU is overloaded while somebody is outside who does not fit beside all that want to run. It is shown,
+   and nothing is decided by it.
+6. A tenant idle for a second is no longer a member. A pause shorter than that swaps nothing.
 """
 
 from __future__ import annotations
@@ -82,16 +84,26 @@ def leave(gpu: Gpu, tenant: Tenant) -> None:
 
 def _put_outside(gpu: Gpu, tenant: Tenant, out: list[Effect]) -> None:
     gpu.outside[tenant] = None
-    if tenant.tally.outside_since_ns < 0:
-        tenant.tally.outside_since_ns = gpu.clock.at_ns
     gpu.set_dirty = True
     if tenant.limited:
         gpu.note_waiting(tenant)
+    if not _lacks_memory(gpu, tenant):
+        return  # its turn will come like any other's, and no memory is awaited
+    if tenant.tally.outside_since_ns < 0:
+        tenant.tally.outside_since_ns = gpu.clock.at_ns
     for client in tenant.clients.values():
         if client.wants and not client.told_waiting and client.connected:
             client.told_waiting = True
             gpu.wait_for_memory_total += 1
             out.append(WaitForMemory(client.key))
+
+
+def _lacks_memory(gpu: Gpu, tenant: Tenant) -> bool:
+    """In serial mode one may be outside that would fit."""
+    if gpu.settings.scheduling_mode != "serial" or tenant.limited:
+        return True
+    held_bytes = gpu.set_bytes + _late_bytes(gpu, gpu.clock.at_ns)
+    return held_bytes + tenant.used_bytes > gpu.safe_limit_bytes
 
 
 def take_outside(gpu: Gpu, tenant: Tenant) -> None:
@@ -123,10 +135,19 @@ def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
         _admit(gpu, now_ns, out)
     if gpu.outside and gpu.switching is None:
         _end_slice_if_due(gpu, now_ns, out)
-    if gpu.overloaded:
-        wanted_bytes = gpu.set_bytes + sum(tenant.used_bytes for tenant in gpu.outside)
-        if wanted_bytes <= gpu.safe_limit_bytes:
-            gpu.overloaded = False
+    if gpu.outside or gpu.overloaded:
+        _review_overload(gpu, now_ns)
+
+
+def _review_overload(gpu: Gpu, now_ns: int) -> None:
+    """Who waits outside for another reason (serial mode, a set that is about to change) fits all the same."""
+    wanted_bytes = gpu.set_bytes + sum(tenant.used_bytes for tenant in gpu.outside)
+    if gpu.outside:
+        wanted_bytes += _late_bytes(gpu, now_ns)
+    if wanted_bytes <= gpu.safe_limit_bytes:
+        gpu.overloaded = False
+    elif gpu.outside:
+        gpu.overloaded = True
 
 
 def _push_out_excess(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:

@@ -15,8 +15,8 @@ from nvshare.core.account import NEVER, WHOLE
 from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import ACTIVE_NS, Gpu
-from nvshare.core.limits import LimitsBook, PodLimits
-from nvshare.core.report import snapshot_gpu
+from nvshare.core.limits import NO_SOURCE, LimitsBook, PodLimits
+from nvshare.core.report import GpuReport
 from nvshare.core.settings import Settings
 from nvshare.core.snapshot import Checkpoint, Snapshot
 from nvshare.core.tally import HERE
@@ -35,9 +35,10 @@ class Scheduler:
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
         self._limits: dict[str, LimitsBook] = {}
+        self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
         self._deadlines = Deadlines()
         self._slice_override_ns = 0
-        self._former = former.FormerLife()
+        self.former = former.FormerLife()
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
             events.BusyReported: self._busy_reported,
             events.MemoryUsed: self._memory_used,
@@ -302,7 +303,7 @@ class Scheduler:
         tenant = Tenant(pod, limits, gpu.clock.virtual_ns, self.settings.compute_window_ns, tally)
         tenant.slip_mark_ns = gpu.slipped_ns
         tenant.idle_since_ns = now_ns
-        lag_ns = self._former.claim(pod, gpu.key, limits.core_percent, now_ns)
+        lag_ns = self.former.claim(pod, gpu.key, limits.core_percent, now_ns)
         tenant.account.virtual_ns -= lag_ns * WHOLE // tenant.account.weight
         gpu.tenants[pod] = tenant
         return tenant
@@ -434,23 +435,32 @@ class Scheduler:
 
     def word_on(self, pod: str, source: str) -> tuple[int | None, int | None, bool | None]:
         """What one source has said on a pod's limits: memory, percent, share."""
+        return self.words_on(pod).get(source, (None, None, None))
+
+    def words_on(self, pod: str) -> dict[str, tuple[int | None, int | None, bool | None]]:
+        """What each source has said on them."""
         book = self._limits.get(pod)
-        words = book.words() if book is not None else {}
-        return words.get(source, (None, None, None))
+        return book.words() if book is not None else {}
+
+    def limited_pods(self) -> list[str]:
+        """Those on whose limits somebody has said a word."""
+        return list(self._limits)
 
     def limits_of(self, pod: str) -> PodLimits:
         book = self._limits.get(pod)
         return book.effective() if book is not None else PodLimits()
 
-    def memory_source(self, pod: str) -> str:
-        """Who set the pod's memory limit."""
-        book = self._limits.get(pod)
-        return book.memory_source() if book is not None else "none"
+    def _note_memory_source(self, pod: str, source: str) -> None:
+        if source == NO_SOURCE:
+            self.memory_sources.pop(pod, None)
+        else:
+            self.memory_sources[pod] = source
 
     def _limits_set(self, event: events.LimitsSet, now_ns: int, out: list[Effect]) -> None:
         book = self._limits.setdefault(event.pod, LimitsBook())
         book.put(event.source, event.memory_bytes, event.core_percent, event.share)
         limits = book.effective()
+        self._note_memory_source(event.pod, limits.memory_source)
         if not book.words():
             del self._limits[event.pod]
         for gpu in self.gpus.values():
@@ -511,31 +521,36 @@ class Scheduler:
 
     # ---- looking in --------------------------------------------------------------------------
 
+    def look(self, gpu: Gpu, now_ns: int) -> int:
+        """Bring a GPU's clock to a moment between two decisions, to read its books; that moment."""
+        self._deadlines.settle(gpu)
+        gpu.clock.advance(now_ns)
+        return now_ns
+
     def snapshot(self, now_ns: int) -> Snapshot:
-        self._deadlines.settle_all()
-        return Snapshot(now_ns, self.on, tuple(snapshot_gpu(gpu, now_ns) for gpu in self.gpus.values()))
+        """Of all GPUs at one moment."""
+        gpus = []
+        for gpu in self.gpus.values():
+            report = GpuReport(gpu, lambda gpu: self.look(gpu, now_ns))
+            gpus.append(report.summary(tuple(report.tenants())))
+        return Snapshot(now_ns, self.on, tuple(gpus))
 
     def checkpoint(self, now_ns: int) -> Checkpoint:
-        """What the next daemon must know."""
-        self._deadlines.settle_all()
-        return Checkpoint(
-            clients=former.records(self.clients),
-            limits=tuple(
-                (pod, source, *word)
-                for pod, book in self._limits.items()
-                for source, word in book.words().items()
-            ),
-            lags=(*former.lags(self.gpus, now_ns), *self._former.unclaimed(self, now_ns)),
-            scheduling_on=self.on,
-            taken_ns=now_ns,
-        )
+        """What the next daemon must know, at one moment."""
+        gathering = former.Gathering(self, lambda gpu: self.look(gpu, now_ns), now_ns)
+        for _ in gathering.steps():
+            pass
+        gathering.finish()
+        return gathering.result()
 
     def restore(self, checkpoint: Checkpoint, now_ns: int) -> None:
         """Start as the successor of another daemon; call after its GPUs are known."""
         self.on = checkpoint.scheduling_on
         for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
-            self._limits.setdefault(pod, LimitsBook()).put(source, memory_bytes, core_percent, share)
-        self._former.remember(self, checkpoint, now_ns)
+            book = self._limits.setdefault(pod, LimitsBook())
+            book.put(source, memory_bytes, core_percent, share)
+            self._note_memory_source(pod, book.effective().memory_source)
+        self.former.remember(self, checkpoint, now_ns)
         for gpu in self.gpus.values():
             self._advance(gpu, now_ns, [])
 

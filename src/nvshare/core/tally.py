@@ -2,8 +2,9 @@
 
 Rules:
 1. Nothing here decides anything, and no event costs more because there are more tenants.
-2. A tally belongs to a pod on a GPU. It outlives the tenant: a pod that comes back goes on counting. Of those
-   that are gone a bounded number is kept, the last to leave.
+2. A tally belongs to a pod on a GPU. It outlives the tenant: a pod that comes back goes on counting, in a
+   copy. So the tally of one that is gone never changes, and can be read at leisure. Of those a bounded number
+   is kept, the last to leave.
 3. Occupied is what was billed, times the pod's part of the time it was billed for: of a moment in which n
    pods worked, each had an nth. So the parts of all add up to the time in which anybody worked.
 4. Entitled is the effective quota over the time the pod was active. The virtual clock is its integral; what
@@ -18,7 +19,9 @@ from bisect import bisect_left
 from typing import Final
 
 BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 10, 50, 100, 500, 1_000, 5_000, 30_000))
+_FIRST_NS: Final = BOUNDS_NS[0]
 DEPARTED_MAX: Final = 1024
+EXPIRED_AT_ONCE: Final = 64
 HERE: Final = -1
 """When a pod left that is here."""
 _FRACTION_BITS: Final = 10  # so that 50 days of nanoseconds stay a small number
@@ -34,7 +37,10 @@ class Spread:
         self.sum_ns = 0
 
     def add(self, duration_ns: int) -> None:
-        self.counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
+        if duration_ns <= _FIRST_NS:  # as most are
+            self.counts[0] += 1
+        else:
+            self.counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
         self.sum_ns += duration_ns
 
 
@@ -100,6 +106,25 @@ class Tally:
         self.ready_since_ns = -1
         self.outside_since_ns = -1
         self.quota_changed_ns = -1
+
+    def copy(self) -> Tally:
+        found = Tally()
+        found.occupied_ns = self.occupied_ns
+        found.entitled_ns = self.entitled_ns
+        found.throttled_ns = self.throttled_ns
+        found.swap_ns = self.swap_ns
+        found.lock_wait.counts = self.lock_wait.counts[:]
+        found.lock_wait.sum_ns = self.lock_wait.sum_ns
+        found.worked_ns = self.worked_ns
+        found.left_ns = self.left_ns
+        found.working = self.working
+        found.part_ns = self.part_ns
+        found.each_mark = self.each_mark
+        found.entitled_mark_ns = self.entitled_mark_ns
+        found.ready_since_ns = self.ready_since_ns
+        found.outside_since_ns = self.outside_since_ns
+        found.quota_changed_ns = self.quota_changed_ns
+        return found
 
     # ---- occupied ----------------------------------------------------------------------------
 
@@ -169,14 +194,19 @@ class Departed:
 
     def take(self, pod: str) -> Tally:
         """That of a pod which is back, or a new one."""
-        return self._tallies.pop(pod, None) or Tally()
+        former = self._tallies.pop(pod, None)
+        return Tally() if former is None else former.copy()
 
-    def items(self) -> list[tuple[str, Tally]]:
-        return list(self._tallies.items())
+    def tallies(self) -> dict[str, Tally]:
+        """By pod, as of now: none of them changes any more (rule 2)."""
+        return self._tallies.copy()
 
     def expire(self, before_ns: int) -> None:
-        """Forget those that left before then."""
-        for pod, tally in list(self._tallies.items()):
-            if tally.left_ns >= before_ns:
+        """Forget those that left before then; of many at once the rest next time."""
+        expired: list[str] = []
+        for pod, tally in self._tallies.items():
+            if tally.left_ns >= before_ns or len(expired) == EXPIRED_AT_ONCE:
                 break
+            expired.append(pod)
+        for pod in expired:
             del self._tallies[pod]

@@ -86,6 +86,8 @@ class Tenant:
         "hold_from_ns",
         "hold_lag_ns",
         "hold_shared",
+        "hold_told",
+        "hold_unused_ns",
         "holding",
         "idle_since_ns",
         "in_set",
@@ -153,6 +155,8 @@ class Tenant:
         self.kernel_ns = 0  # longest kernel its clients reported lately
         self.hold_lag_ns = 0  # what it was owed when the present hold began
         self.hold_beside = False  # others filled its gaps during the present hold
+        self.hold_told = False  # clients told how busy they were in the present hold
+        self.hold_unused_ns = 0  # how much of it, as far as it is settled, they were not
         self.gap_permille = 0  # busy time per unused time of a hold nobody shared, times 1000
         self.gap_known_ns = -1  # when that was last measured
         self.dropped_ns = -1

@@ -102,6 +102,8 @@ def release(
 
 def _hold_ended(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     billing.settle(gpu, tenant, now_ns)
+    if tenant.hold_told:
+        billing.note_handover(gpu, tenant)
     tenant.account.open_ns = CLOSED
     tally = tenant.tally
     if tally.working:  # settled up to now, so the short way of end_work

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from nvshare.core.limits import NO_SOURCE
 from nvshare.core.observe import GpuCopy, TenantCopy
 from nvshare.exporters.overhead import LEAST_BYTES
-from nvshare.exporters.view import Families, View, pod_labels
+from nvshare.exporters.view import Families, View, in_batches, pod_labels
 from nvshare.gpu.reading import ProcessReading
 from nvshare.metrics import catalog as c
 from nvshare.metrics.families import Family, Metric, Sample
@@ -15,7 +16,7 @@ from nvshare.pods.identity import Process
 from nvshare.wire.codec import format_client_id
 
 _NS_PER_MS: Final = 1_000_000
-_ROWS_AT_ONCE: Final = 64
+_ROWS_AT_ONCE: Final = 32  # a row takes ten microseconds
 
 
 class _Row(NamedTuple):
@@ -64,14 +65,15 @@ _OF_ALL: Final[tuple[tuple[Metric, Figure], ...]] = (
 
 
 def families(view: View) -> Families:
-    used = _process_readings(view)
+    used: dict[str, dict[Process, ProcessReading]] = {}
+    for reading in view.readings:
+        if reading.processes is not None:  # a GPU whose list is not known is missing
+            used[reading.uuid] = {Process(p.pid, p.start_ticks): p for p in reading.processes}
+        yield None
     rows: list[_Row] = []
-    for gpu in view.gpus:
-        told = used.get(gpu.gpu)
-        for tenant in gpu.tenants:
-            rows += _rows(view, gpu, tenant, told)
-            if len(rows) % _ROWS_AT_ONCE == 0:
-                yield None
+    for batch in in_batches(_all_rows(view, used), _ROWS_AT_ONCE):
+        rows += batch
+        yield None
     yield Family(c.CLIENT_INFO, [((*r.labels, r.gpu_index, r.host_pid), 1) for r in rows])
     for metric, figure in _OF_ALL:
         yield Family(metric, [(r.labels, figure(r)) for r in rows])
@@ -85,20 +87,17 @@ def families(view: View) -> Families:
     yield Family(c.CLIENT_SM_UTILIZATION, busy)
 
 
-def _process_readings(view: View) -> dict[str, dict[Process, ProcessReading]]:
-    """What NVML tells of processes, by GPU; a GPU whose list is not known is missing."""
-    return {
-        reading.uuid: {Process(p.pid, p.start_ticks): p for p in reading.processes}
-        for reading in view.readings
-        if reading.processes is not None
-    }
+def _all_rows(view: View, used: dict[str, dict[Process, ProcessReading]]) -> Iterator[_Row]:
+    for gpu in view.gpus:
+        told = used.get(gpu.gpu)
+        for tenant in gpu.tenants:
+            if tenant.clients:
+                yield from _rows(view, gpu, tenant, told)
 
 
 def _rows(
     view: View, gpu: GpuCopy, tenant: TenantCopy, told: dict[Process, ProcessReading] | None
-) -> list[_Row]:
-    if not tenant.clients:
-        return []
+) -> Iterator[_Row]:
     namespace, pod = pod_labels(tenant.pod)
     limit_ns, usage_ns = gpu.window_limit_ns(tenant), gpu.window_used_ns(tenant)
     of_the_pod = (
@@ -113,7 +112,7 @@ def _rows(
         gpu.debt_ns(tenant) // _NS_PER_MS,
         int(tenant.unresponsive),
     )
-    rows = []
+    source = view.memory_sources.get(tenant.pod, NO_SOURCE)
     for client, used_bytes, peak_bytes in tenant.clients:
         process = view.processes.get(client)
         if process is None:
@@ -124,18 +123,15 @@ def _rows(
             seen = told.get(process)
             nvml_bytes = 0 if seen is None else seen.used_bytes
             sm_percent = 0 if seen is None else seen.sm_percent
-        rows.append(
-            _Row(
-                (namespace, pod, format_client_id(client), gpu.gpu),
-                str(gpu.number),
-                str(process.pid),
-                view.memory_source(tenant.pod),
-                used_bytes,
-                peak_bytes,
-                *of_the_pod,
-                nvml_bytes,
-                sm_percent,
-                view.overheads.get(client, LEAST_BYTES),
-            )
+        yield _Row(
+            (namespace, pod, format_client_id(client), gpu.gpu),
+            str(gpu.number),
+            str(process.pid),
+            source,
+            used_bytes,
+            peak_bytes,
+            *of_the_pod,
+            nvml_bytes,
+            sm_percent,
+            view.overheads.get(client, LEAST_BYTES),
         )
-    return rows

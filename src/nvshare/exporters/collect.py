@@ -1,7 +1,8 @@
 """One scrape: a view, every exporter in turn, text.
 
 Rules:
-1. The view is taken in one callback; rendering yields to the loop between families.
+1. The view is taken in one callback; all else yields to the loop after every ROWS_AT_ONCE rows at most. Each
+   of these steps is counted by how long it held the loop.
 2. An exporter that raises loses its families, and is told of: it never takes the others along.
 3. Without debug labels the samples of a pod's processes become one.
 """
@@ -11,17 +12,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from itertools import islice
+from typing import Final, TypeVar
 
-from nvshare.core.observe import unpack
+from nvshare.core.observe import unpacking
 from nvshare.exporters import client, daemon, gpu, process, scheduler
+from nvshare.exporters.page import front_page
 from nvshare.exporters.pod import Totals
-from nvshare.exporters.view import Families, View
-from nvshare.metrics.catalog import DEBUG_LABELS, EXPORTER_DURATION, EXPORTER_SUCCESS
+from nvshare.exporters.view import Families, View, in_batches
+from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, EXPORTER_DURATION, EXPORTER_SUCCESS
 from nvshare.metrics.exposition import OPENMETRICS_END, Exposition, merged
-from nvshare.metrics.families import Family, Metric
+from nvshare.metrics.families import Family
 
 Exporter = Callable[[View], Families]
+Result = TypeVar("Result")
+PART_BYTES: Final = 1 << 18
+_HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
 Complain = Callable[[str, Exception], None]
 
 
@@ -32,10 +38,12 @@ class Collector:
         debug_labels: bool,
         complain: Complain,
         note_ns: Callable[[int], None] = lambda _: None,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """``note_ns`` hears how long each step has held the loop."""
+        """``note_ns`` hears how long each step has held the loop, by the clock."""
         self._take_view = take_view
         self._note_ns = note_ns
+        self._clock_ns = clock_ns
         self._debug_labels = debug_labels
         self._complain = complain
         self._exposition: Final = Exposition()
@@ -48,51 +56,82 @@ class Collector:
         }
 
     async def view(self) -> View:
-        """All of one moment; what can be computed from the copy is computed GPU by GPU."""
-        view = self._take_view()
+        """All of one moment; what can be computed from the copy is computed step by step."""
+        view = self._step(self._take_view)
         await asyncio.sleep(0)
-        for place, copy in enumerate(view.gpus):
-            start_ns = time.perf_counter_ns()
-            view.gpus[place] = unpack(copy)
-            self._note_ns(time.perf_counter_ns() - start_ns)
-            await asyncio.sleep(0)
+        for copy in view.gpus:
+            await self._all(unpacking(copy))
         return view
 
-    async def scrape(self, openmetrics: bool, names: frozenset[str]) -> bytes:
+    async def page(self) -> str:
+        view = await self.view()
+        text = "".join(await self._all(front_page(view)))
+        await self._all(view.forgetting())
+        return text
+
+    def _step(self, work: Callable[[], Result]) -> Result:
+        start_ns = self._clock_ns()
+        try:
+            return work()
+        finally:
+            self._note_ns(self._clock_ns() - start_ns)
+
+    async def _all(self, work: Iterator[Result]) -> list[Result]:
+        """What it yields, with others running in between."""
+        found: list[Result] = []
+        while batch := self._step(lambda: list(islice(work, 1))):
+            found += batch
+            await asyncio.sleep(0)
+        return found
+
+    async def scrape(self, openmetrics: bool, names: frozenset[str]) -> list[bytes]:
+        """The text, in parts of PART_BYTES or a little more."""
         view = await self.view()
         of_process = await asyncio.to_thread(process.families)
-        text = _Text(self._exposition, openmetrics, names, self._debug_labels)
+        # Texts of labels are kept for the next scrape of everything; that of a few families makes its own.
+        exposition = Exposition() if names else self._exposition
+        text = _Text(exposition, openmetrics, names, self._debug_labels)
         done: dict[str, tuple[bool, float]] = {}
         for name, exporter in [*self._exporters.items(), ("process", lambda _view: iter(of_process))]:
             done[name] = await self._run(name, exporter(view), text)
-        text.add(Family(EXPORTER_SUCCESS, [((name,), int(ok)) for name, (ok, _) in done.items()]))
-        text.add(Family(EXPORTER_DURATION, [((name,), seconds) for name, (_, seconds) in done.items()]))
-        if not names:
-            self._exposition.end_scrape()
-        return text.finish()
+        own = [
+            Family(EXPORTER_SUCCESS, [((name,), int(ok)) for name, (ok, _) in done.items()]),
+            Family(EXPORTER_DURATION, [((name,), seconds) for name, (_, seconds) in done.items()]),
+        ]
+        await self._all(text.adding(iter(own)))
+        await self._all(view.forgetting())
+        await self._all(exposition.ending_scrape())
+        return await self._all(text.finishing())
 
-    async def _run(self, name: str, families: Iterator[Family | None], text: _Text) -> tuple[bool, float]:
+    async def _run(self, name: str, families: Families, text: _Text) -> tuple[bool, float]:
         """Whether the exporter did all it should, and how long it held the loop."""
         taken_ns, mark = 0, text.mark()
+        steps = text.adding(families)
         while True:
-            start_ns = time.perf_counter_ns()
+            start_ns = self._clock_ns()
             try:
-                family = next(families, _END)
-                if family is not _END and family is not None:
-                    text.add(family)
+                goes_on = next(steps, False)
             except Exception as error:
                 self._complain(name, error)
                 text.back_to(mark)
                 return False, taken_ns / 1e9
-            step_ns = time.perf_counter_ns() - start_ns
+            step_ns = self._clock_ns() - start_ns
             self._note_ns(step_ns)
             taken_ns += step_ns
-            if family is _END:
+            if not goes_on:
                 return True, taken_ns / 1e9
             await asyncio.sleep(0)
 
 
-_END: Final = Family(Metric(name="", kind="gauge", labels=(), help="", source="", since=""), ())
+def _family_names(names: frozenset[str]) -> frozenset[str]:
+    """Who asks for a sample of a histogram by its name means the histogram."""
+    found = set(names)
+    for name in names:
+        for suffix in _HISTOGRAM_SUFFIXES:
+            metric = CATALOG.get(name.removesuffix(suffix))
+            if metric is not None and metric.kind == "histogram":
+                found.add(metric.name)
+    return frozenset(found)
 
 
 class _Text:
@@ -103,22 +142,31 @@ class _Text:
     ) -> None:
         self._exposition = exposition
         self._openmetrics = openmetrics
-        self._names = names
+        self._names = _family_names(names)
         self._debug_labels = debug_labels
         self._parts: list[bytes] = []
         self._last = ""
 
-    def add(self, family: Family) -> None:
-        metric = family.metric
-        if self._names and metric.name not in self._names:
-            return
-        if not self._debug_labels and not DEBUG_LABELS.isdisjoint(metric.labels):
-            kept = tuple(label for label in metric.labels if label not in DEBUG_LABELS)
-            family = merged(metric, kept, list(family.samples))
-        text = self._exposition.render(family, self._openmetrics, goes_on=metric.name == self._last)
-        if text:
-            self._last = metric.name
-            self._parts.append(text.encode())
+    def adding(self, families: Families) -> Iterator[bool]:
+        """Render them, a bounded part each step."""
+        for family in families:
+            if family is None or (self._names and family.metric.name not in self._names):
+                yield True
+                continue
+            metric = family.metric
+            if not self._debug_labels and not DEBUG_LABELS.isdisjoint(metric.labels):
+                kept = tuple(label for label in metric.labels if label not in DEBUG_LABELS)
+                family = merged(metric, kept, list(family.samples))
+                yield True
+            for samples in in_batches(family.samples):
+                self._render(Family(family.metric, samples))
+                yield True
+
+    def _render(self, family: Family) -> None:
+        name = family.metric.name
+        text = self._exposition.render(family, self._openmetrics, goes_on=name == self._last)
+        self._last = name
+        self._parts.append(text.encode())
 
     def mark(self) -> int:
         return len(self._parts)
@@ -126,7 +174,13 @@ class _Text:
     def back_to(self, mark: int) -> None:
         del self._parts[mark:]
 
-    def finish(self) -> bytes:
+    def finishing(self) -> Iterator[bytes]:
+        """What was rendered, in larger parts."""
         if self._openmetrics:
             self._parts.append(OPENMETRICS_END.encode())
-        return b"".join(self._parts)
+        start = size = 0
+        for place, part in enumerate(self._parts, 1):
+            size += len(part)
+            if size >= PART_BYTES or place == len(self._parts):
+                yield b"".join(self._parts[start:place])
+                start, size = place, 0

@@ -39,6 +39,7 @@ def families(view: View) -> Families:
         yield Family(metric, [((), value)])
     yield Family(c.LOOP_LAG, [((), figures.lag)])
     yield Family(c.LOOP_CALLBACK, [((), figures.callbacks)])
+    yield Family(c.SCRAPE_STEP, [((), figures.scrape_steps)])
     yield from _sources(view)
 
 
@@ -46,6 +47,7 @@ def _sources(view: View) -> Families:
     sources = view.sources
     yield Family(c.SOURCE_UP, [((SCHEDULER,), 1), *(((name,), int(s.up)) for name, s in sources.items())])
     yield Family(c.SOURCE_HANGS, [((name,), s.hangs) for name, s in sources.items()])
+    yield Family(c.SOURCE_FAILURES, [((name,), s.failures) for name, s in sources.items()])
     aged = [(name, s.taken_ns) for name, s in sources.items() if s.taken_ns >= 0]
     ages = [((name,), max(0, view.taken_ns - taken_ns) / 1e9) for name, taken_ns in aged]
     yield Family(c.SNAPSHOT_AGE, [((SCHEDULER,), 0), *ages])

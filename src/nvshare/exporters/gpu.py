@@ -23,7 +23,7 @@ _FIGURES: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.GPU_MEMORY_FREE, lambda r: r.free_bytes),
     (c.GPU_UTILIZATION, lambda r: _scaled(r.gpu_percent, 0.01)),
     (c.GPU_MEMORY_UTILIZATION, lambda r: _scaled(r.memory_percent, 0.01)),
-    (c.GPU_PROCESSES, lambda r: None if r.processes is None else len(r.processes)),
+    (c.GPU_PROCESSES, lambda r: r.process_count),
     (c.GPU_TEMPERATURE, lambda r: r.celsius),
     (c.GPU_POWER, lambda r: None if r.milliwatts is None else r.milliwatts / 1000),
     (c.GPU_ENERGY, lambda r: None if r.millijoules is None else r.millijoules / 1000),
@@ -31,9 +31,12 @@ _FIGURES: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.GPU_MEMORY_CLOCK, lambda r: None if r.memory_clock_mhz is None else r.memory_clock_mhz * 1_000_000),
     (c.GPU_ECC_CORRECTED, lambda r: r.ecc_corrected),
     (c.GPU_ECC_UNCORRECTED, lambda r: r.ecc_uncorrected),
+)
+_OF_LOST_TOO: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.GPU_XIDS, lambda r: r.xids),
     (c.GPU_LAST_XID, lambda r: None if r.xids is None else r.last_xid),
 )
+"""What is counted here and not by the card: of one that falls off the bus, that is how its XID is seen."""
 
 
 def families(view: View) -> Families:
@@ -42,9 +45,15 @@ def families(view: View) -> Families:
     names = [r for r in readings if r.name is not None]
     yield Family(c.GPU_INFO, [((r.uuid, str(r.index), r.name or ""), 1) for r in names])
     for metric, figure in _FIGURES:
-        samples: list[Sample] = []
-        for reading in readings:
-            value = figure(reading)
-            if value is not None:
-                samples.append(((reading.uuid, str(reading.index)), value))
-        yield Family(metric, samples)
+        yield _family(metric, figure, readings)
+    for metric, figure in _OF_LOST_TOO:
+        yield _family(metric, figure, [*readings, *view.last_words])
+
+
+def _family(metric: Metric, figure: Figure, readings: list[GpuReading]) -> Family:
+    samples: list[Sample] = []
+    for reading in readings:
+        value = figure(reading)
+        if value is not None:
+            samples.append(((reading.uuid, str(reading.index)), value))
+    return Family(metric, samples)

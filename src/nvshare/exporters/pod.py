@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from nvshare.core.observe import GpuCopy, TallyCopy, TenantCopy
-from nvshare.exporters.view import Families, View, pod_labels
-from nvshare.gpu.reading import ProcessReading
+from nvshare.core.observe import ROWS_AT_ONCE, GpuCopy, TallyCopy, TenantCopy
+from nvshare.exporters.view import Families, View, families_of, in_batches, pod_labels
 from nvshare.metrics import catalog as c
-from nvshare.metrics.families import Distribution, Family, Sample
+from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.pods.identity import Process
 
-_ROWS_AT_ONCE: Final = 64
+_COMPUTED_AT_ONCE: Final = 32  # a row takes ten microseconds
+_HISTOGRAMS_AT_ONCE: Final = 32  # each has as many lines as bounds
 
 
 class _Shown(NamedTuple):
@@ -27,7 +28,12 @@ class _Row(NamedTuple):
     tally: TallyCopy
 
 
-_NOTHING: Final = _Shown(0, 0, 0, 0)
+_TOTALS: Final[tuple[tuple[Metric, Callable[[_Row], Sample]], ...]] = (
+    (c.POD_OCCUPIED, lambda r: (r.labels, r.totals.occupied_ns / 1e9)),
+    (c.POD_ENTITLED, lambda r: (r.labels, r.totals.entitled_ns / 1e9)),
+    (c.POD_THROTTLED, lambda r: (r.labels, r.totals.throttled_ns / 1e9)),
+    (c.POD_SWAP, lambda r: (r.labels, r.totals.swap_ns / 1e9)),
+)
 
 
 class Totals:
@@ -36,39 +42,53 @@ class Totals:
     def __init__(self) -> None:
         self._shown: dict[tuple[str, str, str], _Shown] = {}
 
-    def rising(self, rows: list[_Row]) -> list[_Row]:
-        shown: dict[tuple[str, str, str], _Shown] = {}
-        found = []
-        for row in rows:
-            before = self._shown.get(row.labels, _NOTHING)
-            totals = _Shown(*(max(pair) for pair in zip(row.totals, before, strict=True)))
-            shown[row.labels] = totals
-            found.append(row._replace(totals=totals))
-        self._shown = shown
-        return found
+    def rising(self, row: _Row) -> _Row:
+        before = self._shown.get(row.labels)
+        if before is None:
+            return row
+        now = row.totals
+        totals = _Shown(
+            max(now.occupied_ns, before.occupied_ns),
+            max(now.entitled_ns, before.entitled_ns),
+            max(now.throttled_ns, before.throttled_ns),
+            max(now.swap_ns, before.swap_ns),
+        )
+        return row if totals == now else row._replace(totals=totals)
 
     def families(self, view: View) -> Families:
         rows: list[_Row] = []
-        for gpu in view.gpus:
-            for tenant in gpu.tenants:
-                if _shown(view, tenant.tally):
-                    rows.append(_of_tenant(gpu, tenant))
-                    if len(rows) % _ROWS_AT_ONCE == 0:
-                        yield None
-            rows += [_of_departed(gpu, pod, tally) for pod, tally in gpu.departed if _shown(view, tally)]
-        rows = self.rising(rows)
-        yield Family(c.POD_OCCUPIED, [(r.labels, r.totals.occupied_ns / 1e9) for r in rows])
-        yield Family(c.POD_ENTITLED, [(r.labels, r.totals.entitled_ns / 1e9) for r in rows])
-        yield Family(c.POD_THROTTLED, [(r.labels, r.totals.throttled_ns / 1e9) for r in rows])
-        yield Family(c.POD_SWAP, [(r.labels, r.totals.swap_ns / 1e9) for r in rows])
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            yield _lock_waits(rows[start : start + _ROWS_AT_ONCE])
+        shown: dict[tuple[str, str, str], _Shown] = {}
+        for batch in in_batches(_rows(view), _COMPUTED_AT_ONCE):
+            for row in map(self.rising, batch):
+                shown[row.labels] = row.totals
+                rows.append(row)
+            yield None
+        former, self._shown = self._shown, shown
+        yield from _freeing(former)
+        for metric, total in _TOTALS:
+            yield from families_of(metric, rows, total)
+        yield from families_of(c.POD_LOCK_WAIT, rows, _lock_wait, _HISTOGRAMS_AT_ONCE)
         yield from _last_times(view, rows)
+        while rows:
+            del rows[-ROWS_AT_ONCE:]
+            yield None
         yield from _unmanaged(view)
 
 
-def _shown(view: View, tally: TallyCopy) -> bool:
-    return tally.here or view.taken_ns - tally.left_ns <= view.ttl_ns
+def _freeing(former: dict[tuple[str, str, str], _Shown]) -> Iterator[None]:
+    while former:
+        for _ in range(min(len(former), ROWS_AT_ONCE)):
+            former.popitem()
+        yield None
+
+
+def _rows(view: View) -> Iterator[_Row]:
+    for gpu in view.gpus:
+        for tenant in gpu.tenants:
+            if tenant.tally.here or view.taken_ns - tenant.tally.left_ns <= view.ttl_ns:
+                yield _of_tenant(gpu, tenant)
+        for pod, tally in gpu.departed:
+            yield _of_departed(gpu, pod, tally)
 
 
 def _of_tenant(gpu: GpuCopy, tenant: TenantCopy) -> _Row:
@@ -91,32 +111,43 @@ def _of_departed(gpu: GpuCopy, pod: str, tally: TallyCopy) -> _Row:
 def _last_times(view: View, rows: list[_Row]) -> Families:
     worked: dict[tuple[str, ...], float] = {}
     seen: dict[tuple[str, ...], float] = {}
-    for row in rows:
-        pod = row.labels[:2]
-        worked_sec = view.wall_sec(row.tally.worked_ns) if row.tally.worked_ns >= 0 else 0.0
-        seen_sec = view.wall_sec(view.taken_ns if row.tally.here else row.tally.left_ns)
-        worked[pod] = max(worked.get(pod, 0.0), worked_sec)
-        seen[pod] = max(seen.get(pod, 0.0), seen_sec)
-    yield Family(c.POD_LAST_KERNEL, list(worked.items()))
-    yield Family(c.POD_LAST_SEEN, list(seen.items()))
+    for batch in in_batches(rows):
+        for row in batch:
+            pod = row.labels[:2]
+            worked_sec = view.wall_sec(row.tally.worked_ns) if row.tally.worked_ns >= 0 else 0.0
+            seen_sec = view.wall_sec(view.taken_ns if row.tally.here else row.tally.left_ns)
+            worked[pod] = max(worked.get(pod, 0.0), worked_sec)
+            seen[pod] = max(seen.get(pod, 0.0), seen_sec)
+        yield None
+    yield from families_of(c.POD_LAST_KERNEL, worked.items(), lambda item: item)
+    yield from families_of(c.POD_LAST_SEEN, seen.items(), lambda item: item)
+
+
+class _Stranger(NamedTuple):
+    labels: tuple[str, ...]
+    used_bytes: int | None
 
 
 def _unmanaged(view: View) -> Families:
-    """Processes on GPUs that are no client of ours."""
-    managed = set(view.processes.values())
-    found: list[tuple[tuple[str, ...], ProcessReading]] = []
+    """Processes that compute on a GPU where they are no client of ours; being one elsewhere is no excuse."""
+    managed: set[tuple[Process, str]] = set()
+    for members in in_batches(view.managed):
+        managed.update((member.process, member.gpu) for member in members)
+        yield None
+    found: list[_Stranger] = []
     for reading in view.readings:
-        for process in reading.processes or ():
-            if process.start_ticks >= 0 and Process(process.pid, process.start_ticks) not in managed:
-                pod = pod_labels(process.owner) if process.owner else ("", "")
-                found.append(((*pod, reading.uuid, str(reading.index), str(process.pid)), process))
-    yield Family(c.UNMANAGED, [(labels, 1) for labels, _ in found])
-    sized: list[Sample] = [(labels, p.used_bytes) for labels, p in found if p.used_bytes is not None]
-    yield Family(c.UNMANAGED_MEMORY, sized)
+        for processes in in_batches(reading.processes or ()):
+            for process in processes:
+                if (Process(process.pid, process.start_ticks), reading.uuid) not in managed:
+                    pod = pod_labels(process.owner) if process.owner else ("", "")
+                    labels = (*pod, reading.uuid, str(reading.index), str(process.pid))
+                    found.append(_Stranger(labels, process.used_bytes))
+            yield None
+    sized = [one for one in found if one.used_bytes is not None]
+    yield Family(c.UNMANAGED, [(one.labels, 1) for one in found])
+    yield Family(c.UNMANAGED_MEMORY, [(one.labels, one.used_bytes or 0) for one in sized])
 
 
-def _lock_waits(rows: list[_Row]) -> Family:
-    return Family(
-        c.POD_LOCK_WAIT,
-        [(r.labels, Distribution(tuple(r.tally.wait_counts), r.tally.wait_sum_ns / 1e9)) for r in rows],
-    )
+def _lock_wait(row: _Row) -> Sample:
+    tally = row.tally
+    return row.labels, Distribution(tuple(tally.wait_counts), tally.wait_sum_ns / 1e9)

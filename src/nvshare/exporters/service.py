@@ -13,11 +13,10 @@ from typing import Final
 from nvshare.core import events
 from nvshare.exporters.collect import Collector
 from nvshare.exporters.overhead import Overheads
-from nvshare.exporters.page import front_page
 from nvshare.exporters.view import Figures, View, copy_books, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, Seen
-from nvshare.gpu.sampler import Sampler
+from nvshare.gpu.sampler import NVML, Sampler
 from nvshare.metrics.catalog import LOOP_EXPONENTS
 from nvshare.metrics.http import Pages, Server
 from nvshare.metrics.web_config import Guard, WebConfigError
@@ -25,7 +24,7 @@ from nvshare.node import logs
 from nvshare.node.config import Config
 from nvshare.node.daemon import Daemon, StartError
 from nvshare.node.listener import Listener
-from nvshare.pods.identity import Peer, Process, place_of_process, process_of
+from nvshare.pods.identity import Process, peer_of_pid
 from nvshare.wire.messages import MessageType
 
 BACKLOG: Final = 1024
@@ -58,18 +57,14 @@ class MetricsService:
         self._overheads = Overheads()
         self._repeats = logs.Repeats()
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
-        self._sampler = Sampler(interval_ns, self._delivered, self._see, self._nvml_changed)
+        self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
         collector = Collector(
             self.view,
             config.switched_on("NVSHARE_METRICS_DEBUG_LABELS"),
             self._complain,
-            self._hub.counters.callbacks.add,
+            self._note_step,
         )
-
-        async def page() -> str:
-            return front_page(await collector.view())
-
-        pages = Pages(collector.scrape, page, lambda: not self._roster.formers or self._settled())
+        pages = Pages(collector.scrape, collector.page, lambda: not self._roster.formers or self._settled())
         self._server = Server(pages.app(), _guard(config))
         self._listener = self._listen(config.text("NVSHARE_METRICS_ADDR"))
         self._started_ns = self._hub.clock()
@@ -104,29 +99,32 @@ class MetricsService:
             self._loop.call_soon_threadsafe(self._take, reading)
 
     def _see(self, pid: int) -> Seen | None:
-        process = process_of(pid)
-        place = place_of_process(pid)
-        if process is None or place is None:
+        peer = peer_of_pid(pid)
+        if peer is None:
             return None
-        tenant, _ = self._roster.tenancy.tenant_of(Peer(process, -1, place), "", "", trusted=False)
-        return Seen(process.start_ticks, "" if tenant.startswith("process:") else tenant)
+        tenant, _ = self._roster.tenancy.tenant_of(peer, "", "", trusted=False)
+        return Seen(peer.process.start_ticks, "" if tenant.startswith("process:") else tenant)
 
-    def _nvml_changed(self, up: bool, why: str) -> None:
-        if up:
-            logs.info("NVML answers")
+    def _source_changed(self, source: str, up: bool, why: str) -> None:
+        if source == NVML:
+            if up:
+                logs.info("NVML answers")
+            else:
+                logs.warning("no NVML: figures of GPUs are left out", why=why)
+        elif up:
+            logs.info("GPU figures are back", source=source)
         else:
-            logs.warning("no NVML: figures of GPUs are left out", why=why)
+            logs.warning("a look at GPUs failed, figures are left out", source=source, why=why)
 
     # ---- on the loop -------------------------------------------------------------------------
 
     def _take(self, reading: GpuReading) -> None:
         """What a look at a GPU means for the scheduler."""
         hub, now_ns = self._hub, self._hub.clock()
-        if reading.total_bytes is not None and self._learns_gpus:
-            device = Device(reading.uuid, reading.total_bytes, reading.index)
-            if self._roster.inventory.learn(device) or device.key not in hub.scheduler.gpus:
-                logs.info("GPU found", gpu=device.key, index=device.number)
-                hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
+        device = self._news_of(reading)
+        if device is not None:
+            logs.info("GPU found", gpu=device.key, index=device.number)
+            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
         gpu = hub.scheduler.gpus.get(reading.uuid)
         if gpu is not None and reading.used_bytes is not None:
             strangers_bytes = max(0, reading.used_bytes - gpu.counted_bytes)
@@ -136,6 +134,17 @@ class MetricsService:
                 hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes), now_ns)
         self._note_overheads(reading)
         hub.counters.callbacks.add(hub.clock() - now_ns)
+
+    def _news_of(self, reading: GpuReading) -> Device | None:
+        """A GPU nobody knew, or knew like this. Of a list that was stated only the numbers are learned."""
+        inventory = self._roster.inventory
+        if not self._learns_gpus:
+            return inventory.number(reading.uuid, reading.index)
+        if reading.total_bytes is None:
+            return None
+        device = Device(reading.uuid, reading.total_bytes, reading.index)
+        news = inventory.learn(device) or device.key not in self._hub.scheduler.gpus
+        return device if news else None
 
     def _note_overheads(self, reading: GpuReading) -> None:
         told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
@@ -149,6 +158,10 @@ class MetricsService:
         if len(self._overheads.baselines) > len(members):
             self._overheads.keep_only(set(members))
 
+    def _note_step(self, held_ns: int) -> None:
+        self._hub.counters.callbacks.add(held_ns)
+        self._hub.counters.scrape_steps.add(held_ns)
+
     def _complain(self, exporter: str, error: Exception) -> None:
         self._repeats.warning("exporter failed", exporter=exporter, why=repr(error))
 
@@ -157,22 +170,24 @@ class MetricsService:
         now_ns = self._hub.clock()
         roster = self._roster
         gpus = copy_books(roster, self._ttl_ns, now_ns)
-        members = [m for m in roster.members.values() if m.connection is not None]
-        view = View(
+        members = list(roster.members.values())
+        readings = self._sampler.readings(now_ns)
+        processes = {m.client: m.process for m in members if m.connection is not None}
+        return View(
             taken_ns=now_ns,
             wall_ns=wall_ns(),
             ttl_ns=self._ttl_ns,
             gpus=gpus,
-            processes={m.client: m.process for m in members},
-            memory_source=self._hub.scheduler.memory_source,
+            processes=processes,
+            managed=[*members, *roster.formers.values(), *roster.ended],
+            memory_sources=dict(self._hub.scheduler.memory_sources),
             nvml_up=self._sampler.up(),
-            readings=self._sampler.readings(now_ns),
+            readings=readings,
+            last_words=self._sampler.last_words(now_ns, readings),
             sources=self._sampler.sources(now_ns),
-            overheads=self._overheads.baselines,
-            figures=self._figures(len(members)),
+            overheads=dict(self._overheads.baselines),
+            figures=self._figures(len(processes)),
         )
-        self._hub.counters.callbacks.add(self._hub.clock() - now_ns)
-        return view
 
     def _figures(self, clients: int) -> Figures:
         counters, roster = self._hub.counters, self._roster
@@ -185,6 +200,7 @@ class MetricsService:
             events=dict(counters.events),
             lag=loop_distribution(counters.lag, LOOP_EXPONENTS),
             callbacks=loop_distribution(counters.callbacks, LOOP_EXPONENTS),
+            scrape_steps=loop_distribution(counters.scrape_steps, LOOP_EXPONENTS),
             clients=clients,
             expected=len(roster.formers),
             unregistered=len(roster.unregistered),

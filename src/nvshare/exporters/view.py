@@ -1,23 +1,27 @@
 """One moment of the daemon, as all exporters of a scrape see it.
 
 What is copied on the loop is copied in one callback, so the figures of a scrape agree with each other.
+All that is done with the copy is done in steps of ROWS_AT_ONCE rows, between which turns are granted.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol, TypeVar
 
-from nvshare.core.observe import GpuCopy, observe
+from nvshare.core.observe import ROWS_AT_ONCE, GpuCopy, observe
 from nvshare.gpu.reading import GpuReading, SourceState
-from nvshare.metrics.families import Distribution, Family
+from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.node.counters import Durations
 from nvshare.node.roster import Roster
 from nvshare.pods.identity import Process
 
 Families = Iterator[Family | None]
 """None: nothing yet, but others may run now."""
+Row = TypeVar("Row")
 OWN_KINDS = ("pod:", "container:", "process:")
 
 
@@ -31,6 +35,7 @@ class Figures:
     events: dict[str, int]
     lag: Distribution
     callbacks: Distribution
+    scrape_steps: Distribution
     clients: int
     expected: int
     unregistered: int
@@ -41,6 +46,16 @@ class Figures:
     http_requests: int
 
 
+class Managed(Protocol):
+    """Who is a client of ours on a GPU, away or not, and who was until its process ended."""
+
+    @property
+    def process(self) -> Process: ...
+
+    @property
+    def gpu(self) -> str: ...
+
+
 @dataclass(slots=True)
 class View:
     taken_ns: int  # CLOCK_MONOTONIC
@@ -48,16 +63,41 @@ class View:
     ttl_ns: int
     gpus: list[GpuCopy]
     processes: Mapping[int, Process]  # of connected clients
-    memory_source: Callable[[str], str]  # who set a pod's memory limit
+    managed: Sequence[Managed]
+    memory_sources: Mapping[str, str]  # who set a pod's memory limit, of those that have one
     nvml_up: bool
     readings: list[GpuReading]
+    last_words: list[GpuReading]  # of GPUs that answer no more: their XIDs
     sources: dict[str, SourceState]
     overheads: Mapping[int, int]  # client -> baseline
     figures: Figures
 
+    def forgetting(self) -> Iterator[None]:
+        """Free what the copies hold, in steps: freeing thousands of rows takes its time too."""
+        for gpu in self.gpus:
+            gpu.raw_departed.clear()
+            for rows in (gpu.raw_tenants, gpu.tenants, gpu.departed):
+                while rows:
+                    del rows[-ROWS_AT_ONCE:]
+                    yield None
+
     def wall_sec(self, monotonic_ns: int) -> float:
         """A moment of the monotonic clock as people write it, to the millisecond."""
         return round((self.wall_ns - (self.taken_ns - monotonic_ns)) / 1e9, 3)
+
+
+def in_batches(rows: Iterable[Row], size: int = ROWS_AT_ONCE) -> Iterator[list[Row]]:
+    remaining = iter(rows)
+    while batch := list(islice(remaining, size)):
+        yield batch
+
+
+def families_of(
+    metric: Metric, rows: Iterable[Row], sample: Callable[[Row], Sample], size: int = ROWS_AT_ONCE
+) -> Iterator[Family]:
+    """One family, a part a step."""
+    for batch in in_batches(rows, size):
+        yield Family(metric, [sample(row) for row in batch])
 
 
 def pod_labels(pod: str) -> tuple[str, str]:
@@ -81,7 +121,7 @@ def loop_distribution(durations: Durations, exponents: tuple[int, ...]) -> Distr
 def copy_books(roster: Roster, ttl_ns: int, now_ns: int) -> list[GpuCopy]:
     """All GPUs at one moment."""
     scheduler = roster.hub.scheduler
-    return [observe(gpu, now_ns - ttl_ns, now_ns) for gpu in scheduler.gpus.values()]
+    return [observe(gpu, now_ns - ttl_ns, scheduler.look(gpu, now_ns)) for gpu in scheduler.gpus.values()]
 
 
 def wall_ns() -> int:

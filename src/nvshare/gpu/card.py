@@ -48,6 +48,7 @@ class Card:
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
+        self._index = -1
         self._energy, self._corrected, self._uncorrected = Rising(), Rising(), Rising()
         self._events: Any = None
         self._session = -1
@@ -59,18 +60,20 @@ class Card:
         self, handle: Any, index: int, session: int, call: Callable[..., Any], see: SeePid, taken_ns: int
     ) -> GpuReading:
         """``call`` makes the NVML calls, and knows which one is under way."""
+        self._index = index
 
         def ask(function: Callable[..., Any], *arguments: Any) -> Any:
             try:
                 return call(function, handle, *arguments)
             except ENDS_THE_LOOK:
                 raise
-            except pynvml.NVMLError:
+            except (pynvml.NVMLError, UnicodeDecodeError):  # the binding decodes names
                 return None
 
         memory = ask(pynvml.nvmlDeviceGetMemoryInfo)
         rates = ask(pynvml.nvmlDeviceGetUtilizationRates)
-        processes = self._processes(ask, lambda: self._shares(call, handle), see)
+        listed = ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
+        processes = None if listed is None else self._processes(listed, self._shares(call, handle), see)
         self._watch(handle, session, call)
         self._drain(call)
         return GpuReading(
@@ -92,21 +95,21 @@ class Card:
             ecc_uncorrected=self._uncorrected.at(ask(pynvml.nvmlDeviceGetTotalEccErrors, 1, _ECC_VOLATILE)),
             xids=self._xids,
             last_xid=self._last_xid,
+            process_count=None if listed is None else len(listed),
             processes=processes,
         )
 
     # ---- processes ---------------------------------------------------------------------------
 
     def _processes(
-        self, ask: Callable[..., Any], shares_now: Callable[[], dict[int, int] | None], see: SeePid
-    ) -> tuple[ProcessReading, ...] | None:
-        listed = ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
-        if listed is None:
-            return None
-        shares = shares_now()
+        self, listed: list[Any], shares: dict[int, int] | None, see: SeePid
+    ) -> tuple[ProcessReading, ...]:
         found: dict[int, ProcessReading] = {}
         for row in listed:
-            seen = see(row.pid)
+            try:
+                seen = see(row.pid)
+            except OSError:  # no descriptor left, or /proc hides it: nobody we know
+                seen = None
             if seen is not None:
                 used = row.usedGpuMemory
                 share = 0 if shares is not None else None
@@ -164,9 +167,15 @@ class Card:
                 self._xids = (self._xids or 0) + 1
                 self._last_xid = int(event.eventData)
 
+    def last_words(self, now_ns: int) -> GpuReading | None:
+        """What is known of a card that does not answer: the XIDs it went with, which nobody else counts."""
+        if self._xids is None:
+            return None
+        return GpuReading(self.uuid, self._index, now_ns, xids=self._xids, last_xid=self._last_xid)
+
     def drain_lost(self, call: Callable[..., Any]) -> None:
         """A lost card still tells the XID it went with."""
         try:
             self._drain(call)
-        except pynvml.NVMLError:
+        except Exception:  # what ended the look may not end the thread here
             self._session = -1

@@ -2,7 +2,8 @@
 
 1. The key of a GPU is its UUID as the driver writes it: ``GPU-`` or ``MIG-`` and 36 characters.
 2. Known GPUs (from NVML or from a list) may also be named by index, by a unique beginning of the UUID, by a
-   list or by ``all``. Nothing else is accepted.
+   list or by ``all``. Nothing else is accepted. The index is NVML's number, in whatever order NVML told of
+   GPUs; the place in the list, or in which a key was first named, is one only until then.
 3. Without NVML and without a list any well-formed ``GPU-`` key is believed, up to a bound: a daemon that
    could be made to keep books for every made-up name would end with the node's memory.
 """
@@ -58,6 +59,7 @@ class Inventory:
     def __init__(self, devices: tuple[Device, ...], believes: bool) -> None:
         self._devices = {device.key: device for device in devices}
         self._believes = believes
+        self._numbered: set[str] = set()  # those whose number is NVML's
 
     def devices(self) -> tuple[Device, ...]:
         return tuple(self._devices.values())
@@ -65,14 +67,27 @@ class Inventory:
     def learn(self, device: Device) -> bool:
         """The driver tells of a GPU: from now on it alone is believed. True if that is news."""
         self._believes = False
+        self._numbered.add(device.key)
         known = self._devices.get(device.key)
         self._devices[device.key] = device
         return known != device
 
+    def number(self, key: str, number: int) -> Device | None:
+        """The driver tells the number of a GPU of the list; the GPU, if that is news."""
+        known = self._devices.get(key)
+        if known is None:
+            return None
+        self._numbered.add(key)
+        self._devices[key] = known._replace(number=number)
+        return self._devices[key] if number != known.number else None
+
+    def _in_order(self) -> list[Device]:
+        return sorted(self._devices.values(), key=lambda device: device.number)
+
     def resolve(self, text: str) -> list[Device]:
         """What a client means by ``text``: one GPU or several, each once, in the order named."""
         if text == "all" and self._devices:
-            return list(self._devices.values())
+            return self._in_order()
         found: dict[str, Device] = {}
         for name in text.split(","):
             device = self._one(name.strip())
@@ -83,8 +98,10 @@ class Inventory:
         device = self._devices.get(name)
         if device is not None:
             return device
+        if name in _FIRST and self._devices:
+            return self._in_order()[0]
         if name in _FIRST or _INDEX.fullmatch(name):
-            return self._by_index(int(name or 0) if name != "default" else 0)
+            return self._by_index(int(name) if name not in _FIRST else 0)
         matches = [key for key in self._devices if len(name) >= PREFIX_MIN and key.startswith(name)]
         if len(matches) == 1:
             return self._devices[matches[0]]
@@ -93,9 +110,13 @@ class Inventory:
         return self._believe(name)
 
     def _by_index(self, index: int) -> Device:
-        if index >= len(self._devices):
+        found = [device for device in self._devices.values() if device.number == index]
+        found = [device for device in found if device.key in self._numbered] or found
+        if not found:
             raise GpuError("unknown_gpu")
-        return list(self._devices.values())[index]
+        if len(found) > 1:
+            raise GpuError("ambiguous_gpu")  # instances of one GPU that is split
+        return found[0]
 
     def _believe(self, name: str) -> Device:
         if not self._believes:

@@ -22,7 +22,11 @@ def read_devices() -> tuple[Device, ...]:
             return tuple(_devices())
         finally:
             pynvml.nvmlShutdown()
-    except pynvml.NVMLError as error:
+    except (
+        pynvml.NVMLError,
+        OSError,
+        ValueError,
+    ) as error:  # ValueError: a UUID that the binding cannot decode
         raise NvmlError(f"NVML: {error}") from error
 
 

@@ -43,13 +43,15 @@ class GpuReading:
     ecc_uncorrected: int | None = None
     xids: int | None = None
     last_xid: int = 0
+    process_count: int | None = None  # of all that the driver lists, those that /proc hides from us too
     processes: tuple[ProcessReading, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """Whether a source answers, how often it did not return, and of when its figures are."""
+    """Whether a source answers, how often it did not return or failed, and of when its figures are."""
 
     up: bool
     hangs: int
+    failures: int
     taken_ns: int  # -1: there are none

@@ -5,6 +5,7 @@ Rules:
    does all calls of that GPU: one that hangs delays that GPU alone, and no other is made there meanwhile.
 2. A call that has not returned after HANG_NS is a hang: counted once, and the GPU's figures are withdrawn.
 3. NVML may be absent, go and come back: a look that fails makes the finder open it anew at its next turn.
+   Whatever else a look raises is counted, told when it begins and when it ends, and the next look is made.
 4. Threads only hand readings over; what becomes of them is decided on the loop.
 5. GPUs once seen stay known, up to a bound, so that a missing one is missed.
 """
@@ -26,8 +27,9 @@ from nvshare.gpu.reading import GpuReading, SourceState
 HANG_NS: Final = 3_000_000_000
 GPUS_MAX: Final = 64
 NVML: Final = "nvml"
+FINDER: Final = "finder"
 Deliver = Callable[[GpuReading], None]
-Tell = Callable[[bool, str], None]
+Tell = Callable[[str, bool, str], None]
 
 
 class Caller:
@@ -36,6 +38,7 @@ class Caller:
     def __init__(self) -> None:
         self.began_ns = -1
         self.hangs = 0
+        self.failures = 0  # looks that raised
         self._counted_ns = -1
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -65,7 +68,8 @@ class _Worker:
         self.uuids: tuple[str, ...] = ()  # of the last look
         self._sampler = sampler
         self._index = index
-        self._thread = threading.Thread(target=self._run, name=f"gpu-{index}", daemon=True)
+        self._name = f"gpu-{index}"
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -76,10 +80,11 @@ class _Worker:
                 continue
             try:
                 self._look(session)
+                self._sampler.note(self._name, True)
             except SESSION_OVER:
                 self._sampler.session_over(session)
-            except pynvml.NVMLError:
-                self._lost()
+            except Exception as error:
+                self._failed(error)
 
     def _look(self, session: int) -> None:
         sampler, call = self._sampler, self.call
@@ -94,7 +99,10 @@ class _Worker:
                 sampler.deliver(card.look(part, self._index, session, call, sampler.see, began_ns))
         self.uuids = tuple(seen)
 
-    def _lost(self) -> None:
+    def _failed(self, error: Exception) -> None:
+        """The card is lost, or something that nobody thought of: this look is over, the next may do."""
+        self._sampler.note_failure(self.call)
+        self._sampler.note(self._name, False, repr(error))
         for uuid in self.uuids:
             self._sampler.lost(uuid, self.call)
 
@@ -115,14 +123,14 @@ class Pause:
 
 class Sampler:
     def __init__(self, interval_ns: int, deliver: Deliver, see: SeePid, tell: Tell) -> None:
-        """All three are called in the threads; ``tell`` when NVML begins or ceases to answer, and why."""
+        """All three are called in the threads; ``tell`` when NVML or a GPU begins or ceases to answer."""
         self.interval_ns = interval_ns
         self.see = see
         self.stopped = threading.Event()
         self.session = -1  # of NVML; -1: there is none
         self._deliver = deliver
         self._tell = tell
-        self._told: bool | None = None
+        self._told: dict[str, bool] = {}
         self._sessions = 0
         self._lock = threading.Lock()
         self._workers: dict[int, _Worker] = {}
@@ -148,18 +156,30 @@ class Sampler:
                     self._finder(pynvml.nvmlInit)
                     self._sessions += 1
                     self.session = self._sessions
-                    self._note(True, "")
+                    self.note(NVML, True)
                 for index in range(min(GPUS_MAX, self._finder(pynvml.nvmlDeviceGetCount))):
                     if index not in self._workers:
                         self._workers[index] = _Worker(self, index)
+                self.note(FINDER, True)
             except pynvml.NVMLError as error:
+                self._finder.failures += 1
                 self.session_over(self.session)
-                self._note(False, str(error))
+                self.note(NVML, False, str(error))
+            except Exception as error:  # a thread that cannot be started, say: those there are go on
+                self._finder.failures += 1
+                self.note(FINDER, False, repr(error))
 
-    def _note(self, up: bool, why: str) -> None:
-        if up is not self._told:
-            self._told = up
-            self._tell(up, why)
+    def note(self, source: str, up: bool, why: str = "") -> None:
+        """Told when it changes; only of NVML also that it answers at first."""
+        if self._told.get(source, None if source == NVML else True) is not up:
+            self._told[source] = up
+            self._tell(source, up, why)
+
+    def note_failure(self, call: Caller) -> None:
+        """Of a GPU; of NVML as long as it is not known which GPU that is."""
+        with self._lock:
+            known = any(call is one for one in self._callers.values())
+        (call if known else self._finder).failures += 1
 
     def session_over(self, session: int) -> None:
         """NVML has gone: no figure of it is true any more. The finder opens it anew."""
@@ -210,6 +230,15 @@ class Sampler:
             ]
         return sorted(found, key=lambda reading: (reading.index, reading.uuid))
 
+    def last_words(self, now_ns: int, readings: list[GpuReading]) -> list[GpuReading]:
+        """Of GPUs that answer no more while NVML does."""
+        answering = {reading.uuid for reading in readings}
+        if not self.up():
+            return []
+        with self._lock:
+            silent = [card for uuid, card in self._cards.items() if uuid not in answering]
+        return [words for card in silent if (words := card.last_words(now_ns)) is not None]
+
     def _fresh(self, reading: GpuReading, now_ns: int) -> bool:
         """What nobody looks at any more is not shown, rather than shown as it was."""
         return now_ns - reading.taken_ns < HANG_NS + 2 * self.interval_ns
@@ -218,7 +247,8 @@ class Sampler:
         taken = {reading.uuid: reading.taken_ns for reading in self.readings(now_ns)}
         with self._lock:
             callers = dict(self._callers)
-        found = {NVML: SourceState(self.up(), self._finder.hangs, max(taken.values(), default=-1))}
+        finder = self._finder
+        found = {NVML: SourceState(self.up(), finder.hangs, finder.failures, max(taken.values(), default=-1))}
         for uuid, caller in callers.items():
-            found[uuid] = SourceState(uuid in taken, caller.hangs, taken.get(uuid, -1))
+            found[uuid] = SourceState(uuid in taken, caller.hangs, caller.failures, taken.get(uuid, -1))
         return found

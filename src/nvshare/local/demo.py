@@ -2,8 +2,8 @@
 
 1. Everything is real but the GPUs where there are none: the daemon, ``nvshare run``, unmodified programs.
    What a tenant got is read from the daemon's books.
-2. The node has directories of its own under a temporary one, so it disturbs no other, and a tenant is a child
-   of ours: whatever way it ends, nothing is left behind.
+2. The node has directories of its own under a temporary one, so it disturbs no other. Daemon and tenants end
+   with us, even killed; only then the temporary directory stays.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from nvshare.local.node import Node, NodeError, NodePlan
+from nvshare.local.node import Node, NodeError, NodePlan, end_with_parent
 from nvshare.local.screen import Screen, told_to_end
 from nvshare.local.summary import TenantRow, as_lines, as_table, on_terminal
 from nvshare.local.up import describe
@@ -104,6 +105,7 @@ class Troupe:
             stdout=subprocess.DEVNULL,
             stderr=self._log(tenant).open("ab"),
             process_group=0,  # Ctrl-C is ours to answer
+            preexec_fn=end_with_parent,
         )
         tenant.next_change = time.monotonic() + VISIT_SEC
 
@@ -132,7 +134,7 @@ class Troupe:
         try:
             tenant.process.wait(END_SEC)
         except subprocess.TimeoutExpired:
-            tenant.process.kill()
+            os.killpg(tenant.process.pid, signal.SIGKILL)
             tenant.process.wait()
         tenant.process = None
 

@@ -1,8 +1,8 @@
 """Runs a command as if it had been called directly: signals, terminal and exit code pass through.
 
 1. The command stays in our process group. The terminal's own signals (Ctrl-C, Ctrl-Z, a new window size)
-   reach it from the kernel; only what was sent to us alone is passed on. So pipelines and interactive
-   programs work.
+   reach it from the kernel; what a process sent to us is passed on. So pipelines and interactive programs
+   work. What a process sends to the whole group the command gets twice: nothing tells the two apart.
 2. When the command is stopped by job control, so are we, for the shell to see; a SIGSTOP from elsewhere is
    between its sender and the command.
 3. We adopt what the command's children leave behind and reap it, so ancestors keep telling whose it is. We
@@ -25,19 +25,14 @@ NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_PASSED_ON: Final = frozenset(
+_OUR_OWN: Final = frozenset(
     {
-        signal.SIGHUP,
-        signal.SIGINT,
-        signal.SIGQUIT,
-        signal.SIGTERM,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGWINCH,
-        signal.SIGCONT,
-        signal.SIGTSTP,
+        *(signal.SIGKILL, signal.SIGSTOP),  # nobody can catch them
+        *(signal.SIGCHLD, signal.SIGPIPE, signal.SIGTTIN, signal.SIGTTOU),  # of what we do ourselves
+        *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS),
     }
 )
+_PASSED_ON: Final = frozenset(signal.valid_signals() - _OUR_OWN)
 _JOB_CONTROL: Final = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 
 
@@ -55,15 +50,20 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def _start(
-    command: Sequence[str], environment: Mapping[str, str], mask: set[signal.Signals]
-) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> subprocess.Popen[bytes]:
+    # Ignored, as some parents leave it, nothing would tell us of the command's end.
+    of_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    def as_we_found_it() -> None:
+        signal.signal(signal.SIGCHLD, of_children)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
     try:
         return subprocess.Popen(
             command,
             env=environment,
             close_fds=False,  # the shell may have opened descriptors for it
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
+            preexec_fn=as_we_found_it,
         )
     except FileNotFoundError as error:
         raise JobError(f"{command[0]}: not found", NOT_FOUND) from error
@@ -75,7 +75,7 @@ def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Start the command, pass on what comes for it, return its exit code. Raises JobError."""
     become_subreaper()
     watched = _PASSED_ON | {signal.SIGCHLD}
-    mask = {signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, watched)}
+    mask: set[int] = set(signal.pthread_sigmask(signal.SIG_BLOCK, watched))
     child = _start(command, environment, mask)
     while True:
         info = signal.sigwaitinfo(watched)

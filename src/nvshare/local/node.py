@@ -128,7 +128,8 @@ class _DaemonLog:
         self._file.close()
 
 
-def _die_with_parent() -> None:
+def end_with_parent() -> None:
+    """In a child, before it becomes another program."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -218,7 +219,7 @@ class Node:
             text=True,
             errors="replace",
             process_group=0,  # Ctrl-C is ours to answer
-            preexec_fn=_die_with_parent,
+            preexec_fn=end_with_parent,
         )
         assert self._log is not None
         assert self._daemon.stderr is not None

@@ -10,6 +10,7 @@ from urllib.request import urlopen
 LOOPBACK: Final = "127.0.0.1"
 FIRST_PORT: Final = 9402
 PORTS_MAX: Final = 50
+OFF: Final = ("0", "false")
 _ANSWER_SEC: Final = 5
 
 
@@ -27,13 +28,15 @@ def free_port(first: int = FIRST_PORT) -> int | None:
 
 
 def metrics_settings(said: Mapping[str, str], first: int = FIRST_PORT) -> dict[str, str]:
-    """Metrics on this machine alone, unless somebody has said what he wants."""
-    if said.get("NVSHARE_METRICS_ENABLE") or said.get("NVSHARE_METRICS_ADDR"):
-        return {}
+    """Metrics, and on this machine alone: each of the two unless somebody has said what he wants of it."""
+    wanted, address = said.get("NVSHARE_METRICS_ENABLE"), said.get("NVSHARE_METRICS_ADDR")
+    enable = {} if wanted else {"NVSHARE_METRICS_ENABLE": "1"}
+    if address or wanted in OFF:
+        return enable
     port = free_port(first)
-    if port is None:
-        return {}
-    return {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_METRICS_ADDR": f"{LOOPBACK}:{port}"}
+    if port is None and not wanted:
+        return {}  # nobody has asked for them
+    return {**enable, "NVSHARE_METRICS_ADDR": f"{LOOPBACK}:{port or first}"}
 
 
 def was_taken_meanwhile(settings: Mapping[str, str], complaint: str) -> int | None:

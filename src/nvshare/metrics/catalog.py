@@ -358,7 +358,7 @@ HANDOVERS = _row("nvshare_scheduler_handovers_total", ("gpu_uuid",), "Turns that
 HANDOVER = _row(
     "nvshare_scheduler_handover_seconds",
     ("gpu_uuid",),
-    "What a hand-over cost: time of an exclusive turn that was held and not used.",
+    "Time of each exclusive turn that was held and not used: what its hand-over cost, and pauses under 2 ms.",
     "scheduler",
     bounds=_WAIT_BOUNDS,
 )
@@ -463,6 +463,9 @@ SOURCE_UP = _row(
 SOURCE_HANGS = _row(
     "nvshare_source_hangs_total", ("source",), "Calls of the source that did not return in time.", "daemon"
 )
+SOURCE_FAILURES = _row(
+    "nvshare_source_failures_total", ("source",), "Looks at the source that failed.", "daemon"
+)
 SNAPSHOT_AGE = _row(
     "nvshare_snapshot_age_seconds", ("source",), "Age of the source's figures in this scrape.", "daemon"
 )
@@ -521,6 +524,13 @@ LOOP_CALLBACK = _row(
     "nvshare_event_loop_callback_seconds",
     (),
     "How long a callback held the loop.",
+    "daemon",
+    bounds=_LOOP_BOUNDS,
+)
+SCRAPE_STEP = _row(
+    "nvshare_metrics_step_seconds",
+    (),
+    "How long a step of a scrape or of the front page held the loop; these are callbacks too.",
     "daemon",
     bounds=_LOOP_BOUNDS,
 )

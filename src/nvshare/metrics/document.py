@@ -23,7 +23,8 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
   process has left, and go on where they were if it comes back.
 - All figures of one scrape are of one moment; figures of NVML are of its last look, whose age is
   `nvshare_snapshot_age_seconds`. A source that does not answer takes only its own series along, and
-  `nvshare_source_up` says so.
+  `nvshare_source_up` says so. Of a GPU that is lost only what the daemon itself counts stays: its XIDs, the
+  one it went with included.
 - Counters never go back while the daemon lives.
 - `namespace` and `pod` name who shares the GPU. What is in no pod has no namespace and its kind in the name:
   `container:ID`, `process:PID:START`; a pod that only its cgroup tells is `pod:UID`.

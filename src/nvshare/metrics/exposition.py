@@ -11,9 +11,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import accumulate
-from math import inf, isfinite
+from math import isfinite
 from typing import Final
 
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
@@ -23,6 +24,7 @@ OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=
 OPENMETRICS_END: Final = "# EOF\n"
 UNITS: Final = ("bytes", "seconds", "ratio", "celsius", "watts", "joules", "hertz", "percent", "ms")
 _WHOLE_MOST: Final = 2.0**63
+_FREED_AT_ONCE: Final = 1024
 
 
 def escape(value: str) -> str:
@@ -44,8 +46,11 @@ def _ratio_text(value: float) -> str:
     return f"{value:.4f}" if isfinite(value) else number_text(value)
 
 
-def _bound_text(bound: float) -> str:
-    return "+Inf" if bound == inf else repr(float(bound))
+@cache
+def _bound_texts(bounds: tuple[float, ...]) -> tuple[str, ...]:
+    """The last label of each bucket of a histogram with these bounds, as it is written."""
+    texts = [*(repr(float(bound)) for bound in bounds), "+Inf"]
+    return tuple(f'le="{text}"}} ' for text in texts)
 
 
 def unit_of(metric: Metric) -> str:
@@ -58,12 +63,24 @@ class Exposition:
     """Renders families of one server; keeps the texts of label sets (rule 3)."""
 
     def __init__(self) -> None:
-        self._blocks: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
-        self._former: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
+        self._blocks: dict[tuple[str, ...], _Texts] = {}
+        self._former: dict[tuple[str, ...], _Texts] = {}
+
+    def ending_scrape(self) -> Iterator[None]:
+        """What the scrape did not use is forgotten, in steps: freeing takes its time too."""
+        forgotten, self._former, self._blocks = self._former, self._blocks, {}
+        for texts in self._former.values():
+            texts.former = {}  # else each scrape would keep all before it
+        for blocks in forgotten.values():
+            while blocks:
+                for _ in range(min(len(blocks), _FREED_AT_ONCE)):
+                    blocks.popitem()
+                yield None
 
     def end_scrape(self) -> None:
-        """What the scrape did not use is forgotten with the next one."""
-        self._former, self._blocks = self._blocks, {}
+        """All steps at once."""
+        for _ in self.ending_scrape():
+            pass
 
     def render(self, family: Family, openmetrics: bool = False, goes_on: bool = False) -> str:
         """``goes_on``: the samples before were of the same metric, and its head stands there."""
@@ -81,7 +98,7 @@ class Exposition:
             extend((blocks[labels], value if value.__class__ is int else text_of(value)))  # type: ignore[arg-type]
         return head + (f"{metric.name}%s %s\n" * len(family.samples)) % tuple(flat)
 
-    def _texts(self, names: tuple[str, ...]) -> dict[tuple[str, ...], str]:
+    def _texts(self, names: tuple[str, ...]) -> _Texts:
         """The texts of all label sets of a family; those of the same names are shared between families."""
         blocks = self._blocks.get(names)
         if blocks is None:
@@ -90,32 +107,28 @@ class Exposition:
 
     def _histogram(self, metric: Metric, labels: tuple[str, ...], value: object) -> str:
         assert isinstance(value, Distribution), (metric.name, value)
-        names = (*metric.labels, "le")
-        blocks = self._texts(names)
-        lines = []
-        bounds = (*metric.bounds, inf)
+        bounds = _bound_texts(metric.bounds)
         assert len(bounds) == len(value.counts), (metric.name, value)
-        total = 0
-        for bound, total in zip(bounds, accumulate(value.counts), strict=True):
-            lines.append(f"{metric.name}_bucket{blocks[(*labels, _bound_text(bound))]} {total}\n")
         block = self._texts(metric.labels)[labels]
-        lines.append(f"{metric.name}_sum{block} {number_text(float(value.total))}\n")
-        lines.append(f"{metric.name}_count{block} {total}\n")
-        return "".join(lines)
+        before = f"{metric.name}_bucket{block[:-1]}," if block else f"{metric.name}_bucket{{"
+        lines = [before + le + str(total) for le, total in zip(bounds, accumulate(value.counts), strict=True)]
+        lines.append(f"{metric.name}_sum{block} {number_text(float(value.total))}")
+        lines.append(f"{metric.name}_count{block} {sum(value.counts)}\n")
+        return "\n".join(lines)
 
 
 class _Texts(dict[tuple[str, ...], str]):
     """Label values -> ``{name="value",...}``, made when first asked for."""
 
-    __slots__ = ("_former", "_names")
+    __slots__ = ("_names", "former")
 
     def __init__(self, names: tuple[str, ...], former: dict[tuple[str, ...], str]) -> None:
         super().__init__()
         self._names = names
-        self._former = former
+        self.former = former
 
     def __missing__(self, values: tuple[str, ...]) -> str:
-        text = self._former.get(values)
+        text = self.former.get(values)
         if text is None:
             pairs = zip(self._names, values, strict=True)
             inside = ",".join(f'{name}="{escape(value)}"' for name, value in pairs)

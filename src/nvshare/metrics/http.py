@@ -3,7 +3,8 @@
 Rules:
 1. A connection has 10 s to say its whole header, from when it is accepted or from the first byte of its next
    request; a header has 32 KiB; an answer is read within a minute.
-2. There are 512 connections. One more takes the place of the one that has been idle longest.
+2. There are 512 connections. One more takes the place of the one that has been idle longest, or that has not
+   agreed on TLS for longest and had half a second for it.
 3. Rendering yields to the loop between families; compressing happens in a thread.
 4. Header names are written as HTTP's own documents write them, because people grep for them.
 """
@@ -11,11 +12,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import gzip
+import contextlib
 import logging
+import math
 import socket
+import zlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -32,26 +35,47 @@ from nvshare.metrics.web_config import Guard, TooBusy
 
 HEADER_SEC: Final = 10.0
 HEADER_BYTES: Final = 32_768
+OPENING_SEC: Final = 0.5
 ANSWER_SEC: Final = 60.0
 IDLE_SEC: Final = 75
 CONNECTIONS: Final = 512
 SCRAPES_AT_ONCE: Final = 4
 FULL_PAUSE_SEC: Final = 0.1
 _GZIP_LEAST: Final = 1_400
+_GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS  # 16: with gzip's header and trailer
 
-Scrape = Callable[[bool, frozenset[str]], Awaitable[bytes]]
+Scrape = Callable[[bool, frozenset[str]], Awaitable[list[bytes]]]
+"""A text in parts, none so large that handing it on would take long."""
 
 logging.getLogger("uvicorn.error").addHandler(logging.NullHandler())  # what strangers send is no line of ours
 
 
-def answer(content: bytes, media_type: str, status: int = 200, **headers: str) -> Response:
-    response = Response(status_code=status)
-    response.body = content
-    named = {"Content-Type": media_type, "Content-Length": str(len(content)), **headers}
-    response.raw_headers = [
-        (name.replace("_", "-").encode(), value.encode()) for name, value in named.items()
-    ]
-    return response
+class _Answer(Response):
+    """An answer in parts, between which others may run."""
+
+    def __init__(self, parts: list[bytes], media_type: str, status: int, headers: dict[str, str]) -> None:
+        super().__init__(status_code=status)
+        self._parts = parts
+        named = {"Content-Type": media_type, "Content-Length": str(sum(map(len, parts))), **headers}
+        self.raw_headers = [
+            (name.replace("_", "-").encode(), value.encode()) for name, value in named.items()
+        ]
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for part in self._parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
+
+
+def answer(content: bytes | list[bytes], media_type: str, status: int = 200, **headers: str) -> Response:
+    return _Answer([content] if isinstance(content, bytes) else content, media_type, status, headers)
+
+
+def _packed(parts: list[bytes]) -> list[bytes]:
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+    return [packed for part in parts if (packed := packer.compress(part))] + [packer.flush()]
 
 
 def _text(words: str, status: int = 200, **headers: str) -> Response:
@@ -86,8 +110,8 @@ class Pages:
         async with self._turns:
             body = await self._scrape(openmetrics, frozenset(request.query_params.getlist("name[]")))
         media_type = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
-        if len(body) >= _GZIP_LEAST and wants_gzip(request.headers.get("accept-encoding", "")):
-            packed = await asyncio.to_thread(gzip.compress, body, 1, mtime=0)
+        if sum(map(len, body)) >= _GZIP_LEAST and wants_gzip(request.headers.get("accept-encoding", "")):
+            packed = await asyncio.to_thread(_packed, body)
             return answer(packed, media_type, Content_Encoding="gzip", Vary="Accept, Accept-Encoding")
         return answer(body, media_type, Vary="Accept, Accept-Encoding")
 
@@ -181,6 +205,13 @@ class _Connection(H11Protocol):
         self.transport.abort()
 
 
+class _Opening(NamedTuple):
+    """A connection that is not ready for a request yet."""
+
+    connection: socket.socket
+    since: float
+
+
 class Server:
     """Takes over accepted connections; a listener asks it whether there is room."""
 
@@ -201,7 +232,8 @@ class Server:
         self.room_made: Callable[[], None] = lambda: None
         self._guard = guard
         self._most = connections
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: dict[asyncio.Task[None], _Opening] = {}  # in order of arrival
+        self._ending: set[asyncio.Task[None]] = set()  # their places are given away
 
     def open_connections(self) -> int:
         return len(self.state.connections) + len(self._opening)
@@ -211,7 +243,7 @@ class Server:
 
     def full(self) -> bool:
         """Every place is taken by one that is being answered."""
-        full = self.open_connections() >= self._most and not self._idle()
+        full = self.open_connections() >= self._most and not self._idle() and self._dawdling() is None
         if full:
             self.loop.call_later(FULL_PAUSE_SEC, lambda: self.room_made())
         return full
@@ -220,12 +252,33 @@ class Server:
         return [one for one in self.state.connections if isinstance(one, _Connection) and not one.answering]
 
     def welcome(self, connection: socket.socket) -> None:
-        if self.open_connections() >= self._most and (idle := self._idle()):
-            min(idle, key=lambda one: one.idle_since).end()
+        if self.open_connections() >= self._most:
+            self._make_room()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opening = self.loop.create_task(self._open(connection))
-        self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
+        self._opening[opening] = _Opening(connection, self.loop.time())
+        opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: asyncio.Task[None]) -> None:
+        self._opening.pop(opening, None)
+        self._ending.discard(opening)
+
+    def _dawdling(self) -> asyncio.Task[None] | None:
+        for opening, (_, since) in self._opening.items():
+            return opening if self.loop.time() - since >= OPENING_SEC else None
+        return None
+
+    def _make_room(self) -> None:
+        """End the one that has done nothing for longest."""
+        idle = min(self._idle(), key=lambda one: one.idle_since, default=None)
+        opening = self._dawdling()
+        since = self._opening[opening].since if opening is not None else math.inf
+        if idle is not None and idle.idle_since <= since:
+            idle.end()
+        elif opening is not None:
+            self._ending.add(opening)
+            with contextlib.suppress(OSError):  # it may have broken off already
+                self._opening.pop(opening).connection.shutdown(socket.SHUT_RDWR)
 
     async def _open(self, connection: socket.socket) -> None:
         limits: dict[str, Any] = {}
@@ -238,7 +291,7 @@ class Server:
             connection.close()  # it broke off, or could not agree on TLS: its own trouble
 
     def close(self) -> None:
-        for opening in self._opening:
+        for opening in (*self._opening, *self._ending):
             opening.cancel()
         for protocol in list(self.state.connections):
             cast(_Connection, protocol).end()

@@ -4,9 +4,11 @@ Rules:
 1. The keys are those of Prometheus exporters; of them TLS with client certificates and basic_auth_users are
    served. Any other key is refused by its name: a file that is half obeyed is worse than one that is not.
 2. The file, certificates and keys are read again when one of them has changed. What cannot be used then is
-   told once, and the last good configuration stays.
+   told once, and the last good configuration stays; the files that the unusable one names are watched as
+   well, since one of them may come late.
 3. bcrypt is slow by intent: a password is checked in a thread, the answer is remembered, and both the memory
-   and the number of checks under way are bounded.
+   and the number of checks under way are bounded. Wrong passwords, of which there may be any number, are
+   remembered apart: they push out each other, never a right one.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ _NOBODY: Final = b"$2b$10$gARmymq4zIPIaCXk35JlluzqPgOU6QFjthILblU5j1i0yB4qay0q2"
 
 class WebConfigError(Exception):
     """The file cannot be used; the text names the file, the key and what is accepted."""
+
+    def __init__(self, text: str, files: tuple[Path, ...] = ()) -> None:
+        super().__init__(text)
+        self.files = files  # that it names
 
 
 class TooBusy(Exception):  # noqa: N818 - a state of ours
@@ -116,7 +122,8 @@ def _tls(path: Path, table: dict[str, Any]) -> tuple[ssl.SSLContext, tuple[Path,
             context.load_verify_locations(files["client_ca_file"])
     except (OSError, ssl.SSLError) as error:
         names = ", ".join(str(file) for file in files.values())
-        raise WebConfigError(f"{path}: tls_server_config: {names}: {error}") from error
+        text = f"{path}: tls_server_config: {names}: {error}"
+        raise WebConfigError(text, tuple(files.values())) from error
     context.verify_mode = verify
     return context, tuple(files.values())
 
@@ -147,8 +154,10 @@ class Guard:
         self._path = path
         self._warn = warn
         self.config = load(path) if path is not None else WebConfig()
-        self._stamp = _stamp(self.config.files)
-        self._answers: OrderedDict[bytes, bool] = OrderedDict()
+        self._watched = self.config.files
+        self._stamp = _stamp(self._watched)
+        self._admitted: OrderedDict[bytes, bool] = OrderedDict()
+        self._rejected: OrderedDict[bytes, bool] = OrderedDict()
         self._checks = 0
         self._threads = ThreadPoolExecutor(1, "password")
 
@@ -156,15 +165,18 @@ class Guard:
         """The configuration as the files have it now (rule 2)."""
         if self._path is None:
             return self.config
-        stamp = _stamp(self.config.files)
+        stamp = _stamp(self._watched)
         if stamp != self._stamp:
             self._stamp = stamp
             try:
                 self.config = await asyncio.to_thread(load, self._path)
-                self._stamp = _stamp(self.config.files)
-                self._answers.clear()
+                self._watched = self.config.files
+                self._admitted.clear()
+                self._rejected.clear()
             except WebConfigError as error:
+                self._watched = tuple(dict.fromkeys((*self.config.files, *error.files)))
                 self._warn(f"web configuration not read again, the old one stays: {error}")
+            self._stamp = _stamp(self._watched)
         return self.config
 
     async def admits(self, authorization: str) -> bool:
@@ -177,12 +189,15 @@ class Guard:
             return False
         hashed = users.get(user, _NOBODY)
         key = hashlib.sha256(b"\0".join((user.encode(), password, hashed))).digest()
-        known = self._answers.get(key)
-        if known is None:
-            known = await self._check(password, hashed) and user in users
-            self._answers[key] = known
-            if len(self._answers) > ANSWERS_MAX:
-                self._answers.popitem(last=False)
+        if key in self._admitted:
+            return True
+        if key in self._rejected:
+            return False
+        known = await self._check(password, hashed) and user in users
+        answers = self._admitted if known else self._rejected
+        answers[key] = known
+        if len(answers) > ANSWERS_MAX:
+            answers.popitem(last=False)
         return known
 
     async def _check(self, password: bytes, hashed: bytes) -> bool:

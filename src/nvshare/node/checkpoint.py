@@ -3,7 +3,8 @@
 1. A file is whole or absent: written beside, synced, renamed, and its first line has a checksum of the rest.
 2. It counts only on the boot it was written on: pids and the monotonic clock mean nothing after it.
 3. What cannot be used is set aside under another name, with one line in the log; the daemon starts as new.
-4. Writing and syncing happen in a thread, the newest state wins, and a disk that hangs delays nobody.
+4. Making the file, writing and syncing happen in a thread, the newest state wins, and a disk that hangs
+   delays nobody. Whatever goes wrong there is counted and told, and the next state is written all the same.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from nvshare.core.former import Gathering
 from nvshare.core.snapshot import Checkpoint, ClientRecord
 from nvshare.node import logs
 from nvshare.node.roster import Member
@@ -62,13 +65,25 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def gather(
-    core: Checkpoint, members: dict[int, Member], formers: dict[int, Member], runs: dict[Process, Run]
-) -> Saved:
-    """The core's part and ours. Formers that have not come back are still expected next time."""
+class Draft(NamedTuple):
+    """A checkpoint's content, in copies of our own: the core's part and the roster's."""
+
+    number: int
+    core: Gathering  # finished
+    members: dict[int, Member]
+    formers: dict[int, Member]
+    runs: dict[Process, Run]
+
+
+def saved_from(draft: Draft) -> Saved:
+    """Formers that have not come back are still expected next time.
+
+    In a thread: what it reads of a member never changes.
+    """
+    core = draft.core.result()
     billed = {record.client: record.billed_busy_ns for record in core.clients}
-    live = [(member, billed[member.client]) for member in members.values() if member.client in billed]
-    live += [(former, former.billed_busy_ns) for former in formers.values()]
+    live = [(member, billed[client]) for client, member in draft.members.items() if client in billed]
+    live += [(former, former.billed_busy_ns) for former in draft.formers.values()]
     return Saved(
         version=VERSION,
         boot_id=boot_id(),
@@ -90,7 +105,7 @@ def gather(
         ],
         limits=list(core.limits),
         lags=list(core.lags),
-        runs=[(process.pid, process.start_ticks, run) for process, run in runs.items()],
+        runs=[(process.pid, process.start_ticks, run) for process, run in draft.runs.items()],
     )
 
 
@@ -189,16 +204,17 @@ class Writer:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._waiting: Saved | None = None
+        self._waiting: Draft | None = None
+        self.ended: Callable[[int], None] = lambda _number: None  # one is written, or could not be
         self._busy = False
         self._change = threading.Condition()
         self.written = 0
         self.failed = 0
         threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
 
-    def submit(self, saved: Saved) -> None:
+    def submit(self, draft: Draft) -> None:
         with self._change:
-            self._waiting = saved
+            self._waiting = draft
             self._change.notify_all()
 
     def drain(self, timeout_sec: float) -> bool:
@@ -215,11 +231,12 @@ class Writer:
                 self._busy = False
                 self._change.notify_all()
                 self._change.wait_for(lambda: self._waiting is not None)
-                saved, self._waiting, self._busy = self._waiting, None, True
-            assert saved is not None
+                draft, self._waiting, self._busy = self._waiting, None, True
+            assert draft is not None
             try:
-                write(self._directory, encode(saved))
+                write(self._directory, encode(saved_from(draft)))
                 self.written += 1
-            except OSError as error:
+            except Exception as error:
                 self.failed += 1
-                logs.warning("checkpoint not written", why=error)
+                logs.warning("checkpoint not written", why=repr(error))
+            self.ended(draft.number)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,7 +32,11 @@ from nvshare.gpu.inventory import ACCEPTED_LIST, parse_device_list
 
 PREFIX: Final = "NVSHARE_"
 _FILE_BYTES_MAX: Final = 1 << 20
-_ADDRESS: Final = re.compile(r"(?:(?P<host>[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")
+_LABEL: Final = "[0-9A-Za-z-]{1,63}"
+"""Names with an empty or a longer part between their dots are not even looked up."""
+_ADDRESS: Final = re.compile(
+    rf"(?:(?:{_LABEL}(?:\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{{1,5}})"
+)
 
 
 class ConfigError(Exception):
@@ -167,6 +171,7 @@ DAEMON_SETTINGS: Final = (
         "how long the totals of a pod are shown after it has gone; its processes' series end at once",
     ),
 )
+_FIXED: Final = tuple(row.variable for row in DAEMON_SETTINGS if not row.live)
 
 
 class Value(NamedTuple):
@@ -218,7 +223,7 @@ def read_file(path: Path) -> dict[str, str]:
         if len(raw) > _FILE_BYTES_MAX:
             raise ConfigError(f"{path} is larger than {_FILE_BYTES_MAX} bytes")
         content = yaml.safe_load(raw)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # a date may be none, nesting deep
         raise ConfigError(f"{path} cannot be read: {error}") from error
     if content is None:
         return {}
@@ -266,8 +271,12 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: Path | 
 
 def needs_restart(old: Config, new: Config) -> list[str]:
     """The variables whose new value a running daemon cannot take."""
-    fixed = [row.variable for row in DAEMON_SETTINGS if not row.live]
-    return [variable for variable in fixed if old.text(variable) != new.text(variable)]
+    return [variable for variable in _FIXED if old.text(variable) != new.text(variable)]
+
+
+def as_far_as_live(old: Config, new: Config) -> Config:
+    """What a running daemon has when it is told new settings: those that it cannot take stay as they are."""
+    return replace(new, values={**new.values, **{variable: old.values[variable] for variable in _FIXED}})
 
 
 def print_config(config: Config) -> str:

@@ -5,10 +5,9 @@ Who may connect is decided when a connection is accepted, by the kernel's creden
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,11 +15,15 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from nvshare import __version__
 from nvshare.core.events import LimitsSet
-from nvshare.core.report import snapshot_gpu
-from nvshare.core.snapshot import GpuSnapshot
+from nvshare.core.gpu import Gpu
+from nvshare.core.report import GpuReport, snapshot_client, snapshot_tenant
+from nvshare.core.tenant import Client, Tenant
+from nvshare.node.hub import Hub
+from nvshare.node.pieces import in_pieces
 from nvshare.node.roster import Roster
 from nvshare.pods.identity import process_of, run_cgroup_of
 from nvshare.pods.tenancy import ACCEPTED_POD, Run, parse_pod
@@ -68,11 +71,34 @@ class Desk:
     started_ns: int
     token: str
     status: Callable[[], dict[str, object]]
-    save: Callable[[], None]
+    kept: Callable[[], Awaitable[None]]  # what is so now is on disk
 
 
 def _json(content: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+class _Page(Response):
+    """JSON that may be long, made and sent in pieces. Starlette's own such response loads code for it."""
+
+    def __init__(self, parts: Iterator[bytes], hub: Hub) -> None:
+        super().__init__(media_type="application/json")
+        del self.headers["content-length"]
+        self._parts = parts
+        self._hub = hub
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        headers = self.raw_headers
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        async for piece in in_pieces(self._parts, self._hub):
+            await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _listed(items: Iterator[object]) -> Iterator[bytes]:
+    """As the inside of a JSON list."""
+    for number, item in enumerate(items):
+        yield (b"," if number else b"") + msgspec.json.encode(item)
 
 
 async def _body(request: Request, kind: type[Body]) -> Body:
@@ -94,21 +120,13 @@ def _pod(text: str) -> str:
     return pod
 
 
-async def _snapshots(roster: Roster) -> list[GpuSnapshot]:
-    """One GPU at a time, so that no callback holds the loop for all of them."""
-    found = []
-    for gpu in list(roster.hub.scheduler.gpus.values()):
-        found.append(snapshot_gpu(gpu, roster.hub.clock()))
-        await asyncio.sleep(0)
-    return found
-
-
 class Control:
     """The routes of version 1."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._roster = desk.roster
+        self._hub = desk.roster.hub
 
     def app(self) -> Starlette:
         routes = [
@@ -147,38 +165,62 @@ class Control:
         )
 
     async def gpus(self, _request: Request) -> Response:
-        return _json({"now_ns": self._roster.hub.clock(), "gpus": await _snapshots(self._roster)})
+        return _Page(self._gpus(), self._hub)
+
+    def _gpus(self) -> Iterator[bytes]:
+        yield b'{"now_ns":%d,"gpus":[' % self._hub.clock()
+        for number, gpu in enumerate(list(self._hub.scheduler.gpus.values())):
+            report = GpuReport(gpu, self._look)
+            yield b',{"tenants":[' if number else b'{"tenants":['
+            yield from _listed(report.tenants())
+            summary = asdict(report.summary(()))
+            del summary["tenants"]
+            yield b"]," + msgspec.json.encode(summary)[1:]
+        yield b"]}"
+
+    def _look(self, gpu: Gpu) -> int:
+        return self._hub.scheduler.look(gpu, self._hub.clock())
 
     async def clients(self, _request: Request) -> Response:
-        members = self._roster.members
-        rows = []
-        for gpu in await _snapshots(self._roster):
-            for tenant in gpu.tenants:
-                for client in tenant.clients:
-                    member = members.get(client.client)
-                    rows.append(
-                        {
-                            "client": f"{client.client:016x}",
-                            "pod": tenant.pod,
-                            "gpu": gpu.gpu,
-                            "pid": member.process.pid if member else 0,
-                            "state": client.state,
-                            "version": client.version,
-                            "used_bytes": client.used_bytes,
-                            "busy_ns": client.busy_ns,
-                            "core_percent": tenant.core_percent,
-                            "memory_limit_bytes": tenant.memory_limit_bytes,
-                        }
-                    )
-        return _json({"clients": rows})
+        return _Page(self._clients(), self._hub)
+
+    def _clients(self) -> Iterator[bytes]:
+        yield b'{"clients":['
+        yield from _listed(row for gpu in list(self._hub.scheduler.gpus.values()) for row in self._rows(gpu))
+        yield b"]}"
+
+    def _rows(self, gpu: Gpu) -> Iterator[dict[str, object]]:
+        for tenant in list(gpu.tenants.values()):
+            for client in list(tenant.clients.values()):
+                if tenant.clients.get(client.key) is client:  # it may have left meanwhile
+                    yield self._client_row(tenant, client)
+
+    def _client_row(self, tenant: Tenant, client: Client) -> dict[str, object]:
+        shown = snapshot_client(tenant, client)
+        member = self._roster.members.get(client.key)
+        return {
+            "client": f"{client.key:016x}",
+            "pod": tenant.pod,
+            "gpu": client.gpu.key,
+            "pid": member.process.pid if member else 0,
+            "state": shown.state,
+            "version": shown.version,
+            "used_bytes": shown.used_bytes,
+            "busy_ns": shown.busy_ns,
+            "core_percent": tenant.percent,
+            "memory_limit_bytes": tenant.memory.limit_bytes,
+        }
 
     async def tenant(self, request: Request) -> Response:
         pod = _pod(request.path_params["pod"])
-        now_ns = self._roster.hub.clock()
-        found = [t for gpu in await _snapshots(self._roster) for t in gpu.tenants if t.pod == pod]
+        found = [
+            snapshot_tenant(gpu, tenant, self._look(gpu))
+            for gpu in self._hub.scheduler.gpus.values()
+            if (tenant := gpu.tenants.get(pod)) is not None
+        ]
         if not found:
             raise NotFound(f"no process of {pod} is here")
-        return _json({"pod": pod, "now_ns": now_ns, "tenants": found})
+        return _json({"pod": pod, "now_ns": self._hub.clock(), "tenants": found})
 
     async def quota(self, request: Request) -> Response:
         pod = _pod(request.path_params["pod"])
@@ -230,7 +272,7 @@ class Control:
             limits = self._roster.set_limits(word)
         except ValueError as error:
             raise BadRequest(str(error)) from error
-        self._desk.save()  # what it starts cannot register it again, should the daemon die in this second
+        await self._desk.kept()  # what it starts cannot register it again, should the daemon die
         return _json({"pod": pod, "limits": limits._asdict(), "cgroup": cgroup}, 201)
 
     async def token(self, _request: Request) -> Response:

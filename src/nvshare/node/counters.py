@@ -59,7 +59,7 @@ def _by_name(counts: list[int]) -> dict[str, int]:
 
 
 class Counters:
-    __slots__ = ("callbacks", "disconnects", "events", "lag", "received", "refused", "sent")
+    __slots__ = ("callbacks", "disconnects", "events", "lag", "received", "refused", "scrape_steps", "sent")
 
     def __init__(self) -> None:
         self.received = [0] * 256  # by message type
@@ -68,6 +68,7 @@ class Counters:
         self.disconnects = dict.fromkeys(DISCONNECTS, 0)  # of clients, by reason
         self.events: Counter[str] = Counter()  # what happened, by name
         self.callbacks = Durations()  # how long each callback held the loop
+        self.scrape_steps = Durations()  # those of scrapes and of the front page alone
         self.lag = Durations()  # how late the loop was to a timer
 
     def as_dict(self) -> dict[str, object]:
@@ -80,5 +81,6 @@ class Counters:
             "disconnects": dict(self.disconnects),
             "events": dict(self.events),
             "callbacks": self.callbacks.as_dict(),
+            "scrape_steps": self.scrape_steps.as_dict(),
             "lag": self.lag.as_dict(),
         }

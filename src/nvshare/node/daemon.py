@@ -24,17 +24,18 @@ import uvloop
 
 from nvshare.core import events
 from nvshare.core.scheduler import Scheduler
-from nvshare.core.settings import SettingError
 from nvshare.gpu.inventory import Device, GpuError, Inventory, parse_device_list
 from nvshare.node import checkpoint, directories, logs
 from nvshare.node.bounds import Bounds
-from nvshare.node.config import Config, ConfigError, needs_restart
+from nvshare.node.config import Config, as_far_as_live, needs_restart
 from nvshare.node.control import Control, Desk
 from nvshare.node.counters import Counters
 from nvshare.node.gate import Gate
 from nvshare.node.hub import Hub
 from nvshare.node.listener import Listener
+from nvshare.node.reloading import Reloader
 from nvshare.node.roster import Roster
+from nvshare.node.saving import Saver
 from nvshare.pods.identity import Process, own_place
 from nvshare.pods.tenancy import Tenancy
 
@@ -109,6 +110,7 @@ class Daemon:
     bounds: Bounds = field(default_factory=Bounds)
     roster: Roster = field(init=False)
     _writer: checkpoint.Writer = field(init=False)
+    _saver: Saver = field(init=False)
     _ended: asyncio.Event = field(init=False)
     _locks: list[int] = field(default_factory=list)
 
@@ -143,6 +145,7 @@ class Daemon:
             hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), started_ns)
         self._restore()
         self._writer = checkpoint.Writer(self.config.private_dir)
+        self._saver = Saver(self.roster, self._writer, self.bounds.checkpoint_every_ns)
         listeners = self._listen(started_ns)
         services = [service for make in self.services if (service := make(self)) is not None]
         self._watch_signals(loop)
@@ -152,7 +155,7 @@ class Daemon:
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
         sys.setswitchinterval(_SWITCH_INTERVAL_SEC)
-        self._save_again()
+        self._saver.save_again()
         self._probe(time.monotonic_ns())
         for service in services:
             service.start()
@@ -167,7 +170,7 @@ class Daemon:
     def _listen(self, started_ns: int) -> list[Listener]:
         roster, bounds = self.roster, self.bounds
         private_dir, sock_dir = self.config.private_dir, self.config.sock_dir
-        desk = Desk(roster, started_ns, read_token(private_dir), self._status, self._save_now)
+        desk = Desk(roster, started_ns, read_token(private_dir), self._status, self._saver.kept)
         gate = Gate(roster, Control(desk).app(), bounds)
         control = directories.listen(
             private_dir / directories.CONTROL_SOCKET, directories.CONTROL_MODE, bounds.backlog
@@ -190,7 +193,7 @@ class Daemon:
             "private_dir": str(self.config.private_dir),
             "checkpoints_written": self._writer.written,
             "checkpoints_failed": self._writer.failed,
-            "checkpoint_current": not self.roster.hub.changed and self._writer.idle(),
+            "checkpoint_current": self._saver.current(),
         }
 
     def checkpoints(self) -> tuple[int, int]:
@@ -226,47 +229,28 @@ class Daemon:
         except GpuError:
             return []  # taken out of the machine, or of the list, since
 
-    def _save_again(self) -> None:
-        """Once a second at most, and only if something happened."""
-        hub = self.roster.hub
-        if hub.changed:
-            now_ns = hub.clock()
-            hub.changed = False
-            self._save(now_ns)
-            hub.counters.callbacks.add(hub.clock() - now_ns)
-        hub.loop.call_later(self.bounds.checkpoint_every_ns / 1e9, self._save_again)
-
-    def _save_now(self) -> None:
-        self.roster.hub.changed = False
-        self._save(self.roster.hub.clock())
-
-    def _save(self, now_ns: int) -> None:
-        roster = self.roster
-        core = roster.hub.scheduler.checkpoint(now_ns)
-        self._writer.submit(checkpoint.gather(core, roster.members, roster.formers, roster.tenancy.runs()))
-
     # ---- signals, ends, watching ourselves ---------------------------------------------------
 
     def _watch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ended.set)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        reloader = Reloader(loop, self.reload, self._take_settings, self._keep_settings)
+        loop.add_signal_handler(signal.SIGHUP, reloader.ask)
 
-    def _hang_up(self) -> None:
-        try:
-            new = self.reload()
-        except (SettingError, ConfigError) as error:
-            logs.event(logging.ERROR, "settings not reloaded, the old ones stay", why=error)
-            return
-        for variable in needs_restart(self.config, new):
-            logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
-        logs.change(new.log_level, new.text("NVSHARE_LOG_FORMAT"))
+    def _take_settings(self, new: Config) -> None:
         hub = self.roster.hub
         now_ns = hub.clock()
-        hub.perform(hub.scheduler.reconfigure(new.core, now_ns))
+        for variable in needs_restart(self.config, new):
+            logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
+        self.config = as_far_as_live(self.config, new)
+        logs.change(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
+        hub.perform(hub.scheduler.reconfigure(self.config.core, now_ns))
         hub.arm(now_ns)
-        self.config = new
         logs.info("settings reloaded")
+        hub.counters.callbacks.add(hub.clock() - now_ns)
+
+    def _keep_settings(self, error: Exception) -> None:
+        logs.event(logging.ERROR, "settings not reloaded, the old ones stay", why=error)
 
     def _probe(self, expected_ns: int) -> None:
         """How late the loop is to a timer that asks for nothing special."""
@@ -287,7 +271,7 @@ class Daemon:
         hub, roster = self.roster.hub, self.roster
         for listener in listeners:
             listener.close()
-        self._save(hub.clock())
+        self._saver.last()
         if not self._writer.drain(_LAST_WORDS_SEC):
             logs.warning("the last checkpoint is not on disk yet")
         hub.stop()

@@ -13,10 +13,10 @@ import asyncio
 import os
 import secrets
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from nvshare.core import events
 from nvshare.core.limits import PodLimits
@@ -52,6 +52,13 @@ class Member:
     billed_busy_ns: int = 0  # of a former: what its counter showed when it was last billed
 
 
+class Ended(NamedTuple):
+    """A member or former that is none any more: its process has ended, or has registered anew."""
+
+    process: Process
+    gpu: str
+
+
 _Role = tuple[Process, str, str]
 
 
@@ -71,6 +78,7 @@ class Roster:
         self.epoch = epoch
         self.members: dict[int, Member] = {}
         self.formers: dict[int, Member] = {}
+        self.ended: deque[Ended] = deque(maxlen=bounds.clients)  # the last ones
         self._absent: dict[_Role, list[Member]] = {}  # members and formers without a connection
         self.unregistered: dict[Connection, int] = {}  # -> since when
         self.room_made: Callable[[], None] = lambda: None  # an unregistered connection has left its place
@@ -174,6 +182,7 @@ class Roster:
     def _member_gone(self, member: Member, why: str, reason: str = "replaced") -> None:
         now_ns = self.hub.clock()
         del self.members[member.client]
+        self.ended.append(Ended(member.process, member.gpu))
         self._count(member, -1)
         self.hub.told.pop(member.client, None)
         self._close_pidfd(member.pidfd)
@@ -409,6 +418,7 @@ class Roster:
     def forget_former(self, former: Member) -> None:
         if self.formers.pop(former.client, None) is None:
             return
+        self.ended.append(Ended(former.process, former.gpu))
         self._no_longer_absent(former)
         self._close_pidfd(former.pidfd)
         now_ns = self.hub.clock()

@@ -148,12 +148,16 @@ def run_cgroup_of(process: Process) -> str:
     return found[0] if found and process_of(process.pid) == process else ""
 
 
-def place_of_process(pid: int) -> Place | None:
-    """Where the process that has this pid now is, or None."""
+def peer_of_pid(pid: int) -> Peer | None:
+    """The process that has this pid now, as if it had connected, but of no user; None if it is gone."""
+    process = process_of(pid)
     try:
-        return place_of(_read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape"))
+        cgroups = _read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape")
     except (FileNotFoundError, ProcessLookupError):
         return None
+    if process is None or process_of(pid) != process:
+        return None
+    return Peer(process, -1, place_of(cgroups), run_cgroups_of(cgroups))
 
 
 def ancestors(process: Process) -> list[Process]:

@@ -1,0 +1,112 @@
+"""When the checkpoint is written.
+
+1. When something has changed, and a second after the last one was begun at the earliest. Who must know that a
+   change is on disk waits for that second like all others; one checkpoint is for all who wait.
+2. Gathering it yields to the loop again and again (``core.former``). The file's records and bytes are made in
+   the writer's thread.
+3. A disk that hangs or is full delays and refuses nobody: who waits, waits a few seconds at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from nvshare.core.former import Gathering
+from nvshare.core.gpu import Gpu
+from nvshare.node import logs
+from nvshare.node.checkpoint import Draft, Writer
+from nvshare.node.pieces import in_pieces
+from nvshare.node.roster import Roster
+
+KEPT_SEC: Final = 5.0
+
+
+class Saver:
+    def __init__(self, roster: Roster, writer: Writer, every_ns: int) -> None:
+        self._roster = roster
+        self._hub = roster.hub
+        self._writer = writer
+        self._every_ns = every_ns
+        self._begun = 0  # checkpoints; also the number of the last
+        self._begun_ns = self._hub.clock() - every_ns
+        self._ended = 0  # the number of the last that was written, or could not be
+        self._one_ended = asyncio.Event()
+        self._gathering: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        writer.ended = self._tell_ended
+
+    def current(self) -> bool:
+        """All that happened is on disk."""
+        return not self._hub.changed and self._gathered() and self._writer.idle()
+
+    def save_again(self) -> None:
+        """Now if it is due, and from now on whenever it is."""
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_ns = self._begun_ns + self._every_ns - self._hub.clock()
+        if wait_ns <= 0:
+            wait_ns = self._every_ns
+            if self._hub.changed and self._gathered():
+                self._begin()
+        self._timer = self._hub.loop.call_later(wait_ns / 1e9 + 0.001, self.save_again)
+
+    async def kept(self) -> None:
+        """Until what is so now is on disk (rule 3)."""
+        wanted = self._begun + 1  # the one being gathered may have passed it already
+        self._hub.changed = True
+        self.save_again()
+        try:
+            async with asyncio.timeout(KEPT_SEC):
+                while self._ended < wanted:
+                    await self._one_ended.wait()
+        except TimeoutError:
+            logs.warning("answered before the checkpoint was written", waited_sec=KEPT_SEC)
+
+    def last(self) -> None:
+        """At the end, in one go and whenever the one before was: nobody is waiting any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._gathering is not None:
+            self._gathering.cancel()
+        self._begun += 1
+        for _ in self._work(self._begun):
+            pass
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _gathered(self) -> bool:
+        return self._gathering is None or self._gathering.done()
+
+    def _begin(self) -> None:
+        self._hub.changed = False
+        self._begun += 1
+        self._begun_ns = self._hub.clock()
+        self._gathering = self._hub.loop.create_task(self._gather(self._begun))
+
+    async def _gather(self, number: int) -> None:
+        async for _ in in_pieces(self._work(number), self._hub):
+            pass
+
+    def _work(self, number: int) -> Iterator[None]:
+        roster, hub = self._roster, self._hub
+        gathering = Gathering(hub.scheduler, self._look, hub.clock())
+        yield from gathering.steps()
+        gathering.finish()
+        runs = roster.tenancy.runs()
+        self._writer.submit(Draft(number, gathering, dict(roster.members), dict(roster.formers), runs))
+
+    def _look(self, gpu: Gpu) -> int:
+        return self._hub.scheduler.look(gpu, self._hub.clock())
+
+    def _tell_ended(self, number: int) -> None:
+        """Of the writer's thread."""
+        with contextlib.suppress(RuntimeError):  # the daemon has ended meanwhile
+            self._hub.loop.call_soon_threadsafe(self._note_ended, number)
+
+    def _note_ended(self, number: int) -> None:
+        self._ended = number
+        self._one_ended.set()
+        self._one_ended = asyncio.Event()

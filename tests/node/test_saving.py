@@ -1,0 +1,125 @@
+"""When checkpoints are written, and what survives in the thread that writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from nvshare.core import events
+from nvshare.core.former import Gathering
+from nvshare.core.scheduler import Scheduler
+from nvshare.gpu.inventory import Inventory
+from nvshare.node import checkpoint
+from nvshare.node.bounds import Bounds
+from nvshare.node.checkpoint import Draft, Writer
+from nvshare.node.counters import Counters
+from nvshare.node.hub import Hub
+from nvshare.node.roster import Roster
+from nvshare.node.saving import Saver
+from nvshare.pods.cgroups import HOST
+from nvshare.pods.tenancy import Tenancy
+from tests.node.harness import PATIENCE_SEC, DaemonProcess
+
+EVERY_NS = 500_000_000
+
+
+def saving(directory: Path, act: Callable[[Saver, Roster, Writer], Awaitable[None]]) -> Writer:
+    async def live() -> Writer:
+        hub = Hub(Scheduler(), asyncio.get_running_loop(), Counters())
+        roster = Roster(hub, Inventory((), believes=True), Tenancy(), Bounds(), HOST, epoch=7)
+        writer = Writer(directory)
+        saver = Saver(roster, writer, EVERY_NS)
+        saver.save_again()
+        await act(saver, roster, writer)
+        saver.last()
+        assert writer.drain(PATIENCE_SEC)
+        return writer
+
+    return asyncio.run(asyncio.wait_for(live(), PATIENCE_SEC))
+
+
+def saved_pods(directory: Path) -> set[str]:
+    saved = checkpoint.load(directory, 1 << 62)
+    assert saved is not None
+    return {limit[0] for limit in saved.limits}
+
+
+def test_one_checkpoint_an_interval_is_for_all_who_wait(tmp_path: Path) -> None:
+    """Each is answered when its own change is on disk, and no sooner."""
+
+    async def keep(saver: Saver, roster: Roster, pod: str) -> None:
+        roster.hub.feed(events.LimitsSet(pod, "run", 1), roster.hub.clock())
+        await saver.kept()
+        assert pod in saved_pods(tmp_path)
+
+    async def act(saver: Saver, roster: Roster, writer: Writer) -> None:
+        await keep(saver, roster, "first")
+        began_ns = time.monotonic_ns()
+        assert writer.written == 1, "at once, since nothing was written lately"
+        await asyncio.gather(*(keep(saver, roster, f"pod-{number}") for number in range(50)))
+        assert writer.written == 2
+        await keep(saver, roster, "last")
+        assert writer.written == 3
+        assert saver.current()
+        assert time.monotonic_ns() - began_ns > 1.5 * EVERY_NS, "two intervals, less what the first took"
+
+    assert saving(tmp_path, act).written == 4, "and the one at the end"
+
+
+def test_a_change_during_the_gathering_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nvshare.node.pieces.PIECE_NS", 0)
+
+    async def act(saver: Saver, roster: Roster, writer: Writer) -> None:
+        for number in range(10):
+            roster.hub.feed(events.LimitsSet(f"pod-{number}", "run", 1), roster.hub.clock())
+        first = asyncio.create_task(saver.kept())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        roster.hub.feed(events.LimitsSet("late", "run", 1), roster.hub.clock())
+        assert not first.done()
+        await saver.kept()
+        assert first.done()
+        assert "late" in saved_pods(tmp_path)
+        assert writer.written == 2
+
+    saving(tmp_path, act)
+
+
+def test_whatever_goes_wrong_the_writer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = checkpoint.write
+    trouble: list[Exception] = [OSError("disk full"), ValueError("anything"), RecursionError()]
+
+    def fail(directory: Path, content: bytes) -> None:
+        if trouble:
+            raise trouble.pop()
+        write(directory, content)
+
+    monkeypatch.setattr(checkpoint, "write", fail)
+    core = Scheduler()
+    writer = Writer(tmp_path)
+    for number in range(1, 6):
+        gathering = Gathering(core, lambda _gpu: 0, 0)
+        gathering.finish()
+        writer.submit(Draft(number, gathering, {}, {}, {}))
+        assert writer.drain(PATIENCE_SEC)
+    assert (writer.failed, writer.written) == (3, 2)
+
+
+def test_a_run_that_was_answered_survives_the_daemon(daemon: DaemonProcess) -> None:
+    """Killed right after the answer, though a checkpoint was written within the last second."""
+    for pod in ("one", "two", "three"):
+        with subprocess.Popen(["sleep", "1000"]) as run:
+            try:
+                daemon.control.ask("POST", "/v1/runs", {"pid": os.getpid(), "pod": "other"})
+                daemon.control.ask("POST", "/v1/runs", {"pid": run.pid, "pod": pod, "core_percent": 25})
+                daemon.kill()
+                daemon.start()
+                assert daemon.control.ask("GET", f"/v1/quotas/{pod}")["limits"]["core_percent"] == 25
+            finally:
+                run.kill()
