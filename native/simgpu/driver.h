@@ -62,7 +62,7 @@ struct stream {
     int priority;
     bool is_legacy, is_per_thread;
     uint64_t id;
-    uint64_t last_seq;    /* its last op; under the card's lock */
+    _Atomic uint64_t last_seq; /* its last op; written under the card's lock */
     uint64_t legacy_seen; /* the legacy stream's op it already waits for */
     _Atomic(struct capture *) capture; /* other threads look at it to see who captures */
     struct node_of_graph **capture_tail;
