@@ -104,13 +104,16 @@ uint64_t lane_credit(struct lane *lane)
     return lane->gate->shallow || !lane->length_ns ? 0 : left < most / 4 ? left : most / 4;
 }
 
-/* Once a millisecond; in between only if a launch waits for what no marker would tell: that all of it, or any of it, ended. */
+/* Once a millisecond, of the host's time or of the GPU's: who queues many milliseconds at once wants to know before their end
+ * that there is room again. In between only if a launch waits for what no marker would tell: that all, or any of it, ended. */
 void lane_mark_if_due(struct lane *lane, uint64_t now_ns, bool launch_waits)
 {
     settle_credit(lane, now_ns);
+    uint64_t unmarked = lane->launched - last_marked(lane);
     bool is_due = now_ns - lane->marked_ns >= MARK_EVERY_NS;
+    bool is_quarter = unmarked * 4 >= in_flight_max(lane) && unmarked * lane->length_ns >= MARK_EVERY_NS;
     bool is_needed = launch_waits && (lane->gate->shallow || lane->head == lane->tail);
-    if (lane->dirty || (lane->launched != last_marked(lane) && (is_due || is_needed)))
+    if (lane->dirty || (unmarked && (is_due || is_quarter || is_needed)))
         record(lane, now_ns);
 }
 
