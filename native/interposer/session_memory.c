@@ -40,9 +40,10 @@ static bool decide(struct session *s, struct asking *asking)
 {
     uint64_t most_bytes = session_limit_bytes(s);
     bool unlimited = most_bytes == 0;
-    if (s->leased) {
+    /* A limit that was lowered is told before the lease is recalled, and holds from then on. */
+    if (s->leased && !s->lease_is_unlimited && (unlimited || s->lease_bytes < most_bytes)) {
         most_bytes = s->lease_bytes;
-        unlimited = s->lease_is_unlimited;
+        unlimited = false;
     }
     bool fits = unlimited || (asking->asked_bytes <= most_bytes && s->used_bytes <= most_bytes - asking->asked_bytes);
     asking->answer = fits ? GRANTED : DENIED_MEMORY;

@@ -11,7 +11,7 @@ LOOPBACK: Final = "127.0.0.1"
 FIRST_PORT: Final = 9402
 PORTS_MAX: Final = 50
 OFF: Final = ("0", "false")
-_ANSWER_SEC: Final = 5
+_ANSWER_SEC: Final = 30  # of a daemon on a busy machine; where nobody listens it takes none
 
 
 def free_port(first: int = FIRST_PORT) -> int | None:
