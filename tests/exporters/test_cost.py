@@ -101,9 +101,7 @@ def copy_ms(gpus: int, departed: int = 0) -> float:
     found = []
     with undisturbed():
         for _ in range(RUNS):
-            copies: list[
-                GpuCopy
-            ] = []  # the last ones are freed here: a scrape frees them in steps of its own
+            copies: list[GpuCopy] = []  # frees the last ones: a scrape frees them in pieces of its own
             start_ns = time.process_time_ns()
             copies = node.copy()
             found.append((time.process_time_ns() - start_ns) / 1e6)
@@ -112,10 +110,10 @@ def copy_ms(gpus: int, departed: int = 0) -> float:
     return min(found)
 
 
-def steps_ms(node: Node, page: bool = False) -> tuple[list[float], int]:
-    """CPU time of each step of a scrape or page but the snapshot, at best of several; and its bytes.
+def pieces_ms(node: Node, page: bool = False) -> tuple[list[float], int]:
+    """CPU time of each piece of a scrape or page but the snapshot, and its bytes.
 
-    Every scrape has the same steps, so the same step of several can be compared.
+    Of several the one whose longest piece is the shortest: what the machine does beside is not ours.
     """
     scrapes: list[list[float]] = []
     steps: list[float] = []
@@ -131,8 +129,7 @@ def steps_ms(node: Node, page: bool = False) -> tuple[list[float], int]:
                 size = sum(map(len, asyncio.run(collector.scrape(False, frozenset()))))
             scrapes.append(steps[1:])
     del scrapes[:2]  # from the third on there is as much to forget as to make
-    assert len({len(scrape) for scrape in scrapes}) == 1
-    return [min(same) for same in zip(*scrapes, strict=True)], size
+    return min(scrapes, key=max), size
 
 
 def fail(name: str, error: Exception) -> None:
@@ -159,14 +156,14 @@ def test_who_has_gone_costs_a_snapshot_next_to_nothing() -> None:
 @pytest.mark.verify
 @pytest.mark.parametrize("departed", [0, DEPARTED_MAX])
 @pytest.mark.parametrize("page", [False, True])
-def test_no_step_takes_a_millisecond(departed: int, page: bool) -> None:
-    assert max(steps_ms(Node(8, departed), page)[0]) < 1
+def test_no_piece_takes_a_millisecond(departed: int, page: bool) -> None:
+    assert max(pieces_ms(Node(8, departed), page)[0]) < 1
 
 
-def test_no_step_grows_with_the_pods() -> None:
-    """Nine thousand pods, most of them gone, beside 500: more steps, and not longer ones."""
-    few, few_bytes = steps_ms(Node(8))
-    many, many_bytes = steps_ms(Node(8, DEPARTED_MAX))
+def test_no_piece_grows_with_the_pods() -> None:
+    """Nine thousand pods, most of them gone, beside 500: more pieces, and not longer ones."""
+    few, few_bytes = pieces_ms(Node(8))
+    many, many_bytes = pieces_ms(Node(8, DEPARTED_MAX))
     assert many_bytes > 5 * few_bytes
     assert len(many) > 3 * len(few)
     assert max(many) < 3 * max(few) + 0.5

@@ -263,10 +263,10 @@ def test_who_set_a_limit_is_of_the_moment_of_the_snapshot() -> None:
     assert {sample.value for sample in found.of("nvshare_client_memory_quota_bytes")} == {1 << 30}
 
 
-def test_steps_of_scrapes_and_of_the_page_are_counted_apart(node: MetricsNode) -> None:
+def test_pieces_of_scrapes_and_of_the_page_are_counted_apart(node: MetricsNode) -> None:
     first = node.scrape().value("nvshare_metrics_step_seconds_count")
     second = node.scrape().value("nvshare_metrics_step_seconds_count")
-    assert second - first > 50, "a step a family at least"
+    assert second - first >= 8, "the snapshot, and a piece an exporter at least"
     assert node.get("/")[0] == 200
     status = node.daemon.status()["counters"]
     assert status["scrape_steps"]["count"] > second

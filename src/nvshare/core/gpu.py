@@ -406,6 +406,10 @@ class Gpu:
             tenant.peak_bytes = used_bytes
         self.set_dirty = True
 
+    def overlap_until(self, now_ns: int) -> int:
+        """How long undrained holders ran beside others, the present one included."""
+        return self.overlap_ns + (now_ns - self.overlap_since_ns if self.late else 0)
+
     # ---- telling clients -------------------------------------------------------------------
 
     def someone_waits(self) -> bool:

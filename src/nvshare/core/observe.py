@@ -186,9 +186,6 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
     """The GPU's books, without pods that left before then; its clock has been brought to now."""
     gpu.departed.expire(forget_before_ns)
     clock = gpu.clock
-    overlap_ns = gpu.overlap_ns
-    if gpu.late:
-        overlap_ns += now_ns - gpu.overlap_since_ns
     return GpuCopy(
         gpu.key,
         gpu.index,
@@ -208,7 +205,7 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
         gpu.handovers,
         tuple((reason.value, count) for reason, count in gpu.drops.items()),
         gpu.overlaps,
-        overlap_ns,
+        gpu.overlap_until(now_ns),
         gpu.unresponsive_total,
         gpu.wait_for_memory_total,
         gpu.memory_available_total,

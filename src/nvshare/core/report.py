@@ -44,9 +44,6 @@ class GpuReport:
         """After all tenants."""
         gpu = self._gpu
         now_ns = self._look(gpu)
-        overlap_ns = gpu.overlap_ns
-        if gpu.late:
-            overlap_ns += now_ns - gpu.overlap_since_ns
         return GpuSnapshot(
             gpu=gpu.key,
             index=gpu.index,
@@ -65,7 +62,7 @@ class GpuReport:
             handovers=gpu.handovers,
             drops=tuple((reason.value, count) for reason, count in gpu.drops.items()),
             overlaps=gpu.overlaps,
-            overlap_ns=overlap_ns,
+            overlap_ns=gpu.overlap_until(now_ns),
             unresponsive_total=gpu.unresponsive_total,
             wait_for_memory_total=gpu.wait_for_memory_total,
             memory_available_total=gpu.memory_available_total,

@@ -29,8 +29,11 @@ def fits(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
     alone = gpu.settings.scheduling_mode == "serial" and not tenant.limited
     if alone and any(not member.limited for member in gpu.members):
         return False
-    held_bytes = gpu.set_bytes + _late_bytes(gpu, now_ns)
-    return held_bytes + tenant.used_bytes <= gpu.safe_limit_bytes
+    return _has_room(gpu, tenant, now_ns)
+
+
+def _has_room(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
+    return gpu.set_bytes + _late_bytes(gpu, now_ns) + tenant.used_bytes <= gpu.safe_limit_bytes
 
 
 def _late_bytes(gpu: Gpu, now_ns: int) -> int:
@@ -102,8 +105,7 @@ def _lacks_memory(gpu: Gpu, tenant: Tenant) -> bool:
     """In serial mode one may be outside that would fit."""
     if gpu.settings.scheduling_mode != "serial" or tenant.limited:
         return True
-    held_bytes = gpu.set_bytes + _late_bytes(gpu, gpu.clock.at_ns)
-    return held_bytes + tenant.used_bytes > gpu.safe_limit_bytes
+    return not _has_room(gpu, tenant, gpu.clock.at_ns)
 
 
 def take_outside(gpu: Gpu, tenant: Tenant) -> None:

@@ -1,8 +1,8 @@
 """One scrape: a view, every exporter in turn, text.
 
 Rules:
-1. The view is taken in one callback; all else yields to the loop after every ROWS_AT_ONCE rows at most. Each
-   of these steps is counted by how long it held the loop.
+1. The view is taken in one callback; all else is made in pieces, of steps of ROWS_AT_ONCE rows at most. Each
+   piece is counted by how long it held the loop.
 2. An exporter that raises loses its families, and is told of: it never takes the others along.
 3. Without debug labels the samples of a pod's processes become one.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Final, TypeVar
 
 from nvshare.core.observe import unpacking
@@ -23,6 +22,7 @@ from nvshare.exporters.view import Families, View, in_batches
 from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, EXPORTER_DURATION, EXPORTER_SUCCESS
 from nvshare.metrics.exposition import OPENMETRICS_END, Exposition, merged
 from nvshare.metrics.families import Family
+from nvshare.node.pieces import in_pieces
 
 Exporter = Callable[[View], Families]
 Result = TypeVar("Result")
@@ -40,7 +40,7 @@ class Collector:
         note_ns: Callable[[int], None] = lambda _: None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """``note_ns`` hears how long each step has held the loop, by the clock."""
+        """``note_ns`` hears how long each piece has held the loop, by the clock."""
         self._take_view = take_view
         self._note_ns = note_ns
         self._clock_ns = clock_ns
@@ -57,7 +57,9 @@ class Collector:
 
     async def view(self) -> View:
         """All of one moment; what can be computed from the copy is computed step by step."""
-        view = self._step(self._take_view)
+        began_ns = self._clock_ns()
+        view = self._take_view()
+        self._note_ns(self._clock_ns() - began_ns)
         await asyncio.sleep(0)
         for copy in view.gpus:
             await self._all(unpacking(copy))
@@ -69,19 +71,11 @@ class Collector:
         await self._all(view.forgetting())
         return text
 
-    def _step(self, work: Callable[[], Result]) -> Result:
-        start_ns = self._clock_ns()
-        try:
-            return work()
-        finally:
-            self._note_ns(self._clock_ns() - start_ns)
-
     async def _all(self, work: Iterator[Result]) -> list[Result]:
         """What it yields, with others running in between."""
         found: list[Result] = []
-        while batch := self._step(lambda: list(islice(work, 1))):
-            found += batch
-            await asyncio.sleep(0)
+        async for piece in in_pieces(work, self._clock_ns, self._note_ns):
+            found += piece
         return found
 
     async def scrape(self, openmetrics: bool, names: frozenset[str]) -> list[bytes]:
@@ -106,21 +100,20 @@ class Collector:
     async def _run(self, name: str, families: Families, text: _Text) -> tuple[bool, float]:
         """Whether the exporter did all it should, and how long it held the loop."""
         taken_ns, mark = 0, text.mark()
-        steps = text.adding(families)
-        while True:
-            start_ns = self._clock_ns()
-            try:
-                goes_on = next(steps, False)
-            except Exception as error:
-                self._complain(name, error)
-                text.back_to(mark)
-                return False, taken_ns / 1e9
-            step_ns = self._clock_ns() - start_ns
-            self._note_ns(step_ns)
-            taken_ns += step_ns
-            if not goes_on:
-                return True, taken_ns / 1e9
-            await asyncio.sleep(0)
+
+        def note(held_ns: int) -> None:
+            nonlocal taken_ns
+            taken_ns += held_ns
+            self._note_ns(held_ns)
+
+        try:
+            async for _ in in_pieces(text.adding(families), self._clock_ns, note):
+                pass
+        except Exception as error:
+            self._complain(name, error)
+            text.back_to(mark)
+            return False, taken_ns / 1e9
+        return True, taken_ns / 1e9
 
 
 def _family_names(names: frozenset[str]) -> frozenset[str]:
@@ -147,20 +140,20 @@ class _Text:
         self._parts: list[bytes] = []
         self._last = ""
 
-    def adding(self, families: Families) -> Iterator[bool]:
+    def adding(self, families: Families) -> Iterator[None]:
         """Render them, a bounded part each step."""
         for family in families:
             if family is None or (self._names and family.metric.name not in self._names):
-                yield True
+                yield None
                 continue
             metric = family.metric
             if not self._debug_labels and not DEBUG_LABELS.isdisjoint(metric.labels):
                 kept = tuple(label for label in metric.labels if label not in DEBUG_LABELS)
                 family = merged(metric, kept, list(family.samples))
-                yield True
+                yield None
             for samples in in_batches(family.samples):
                 self._render(Family(family.metric, samples))
-                yield True
+                yield None
 
     def _render(self, family: Family) -> None:
         name = family.metric.name

@@ -90,7 +90,8 @@ class _Page(Response):
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         headers = self.raw_headers
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
-        async for piece in in_pieces(self._parts, self._hub):
+        hub = self._hub
+        async for piece in in_pieces(self._parts, hub.clock, hub.counters.callbacks.add):
             await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -87,7 +87,8 @@ class Saver:
         self._gathering = self._hub.loop.create_task(self._gather(self._begun))
 
     async def _gather(self, number: int) -> None:
-        async for _ in in_pieces(self._work(number), self._hub):
+        hub = self._hub
+        async for _ in in_pieces(self._work(number), hub.clock, hub.counters.callbacks.add):
             pass
 
     def _work(self, number: int) -> Iterator[None]:
