@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nvshare.core import events
 from nvshare.core.observe import GpuCopy, TenantCopy, observe, unpack
 from nvshare.core.scheduler import Scheduler
@@ -284,6 +286,29 @@ def test_those_who_left_are_bounded() -> None:
     for _ in range(DEPARTED_MAX // EXPIRED_AT_ONCE):
         departed.expire(DEPARTED_MAX)
     assert next(iter(departed.tallies())) == f"pod-{DEPARTED_MAX}"
+
+
+def test_who_looks_at_those_who_left_keeps_what_was_so() -> None:
+    """Nothing is copied for a look, and nothing that was looked at changes."""
+    departed = Departed()
+    for number in range(3):
+        departed.put(f"pod-{number}", Tally())
+    seen = departed.tallies()
+    assert departed.tallies() is seen, "as long as nothing changes"
+    changes: list[tuple[Callable[[], object], list[str]]] = [
+        (lambda: departed.put("late", Tally()), ["pod-0", "pod-1", "pod-2", "late"]),
+        (lambda: departed.take("pod-1"), ["pod-0", "pod-2", "late"]),
+        (lambda: departed.expire(HERE + 1), []),
+    ]
+    before = list(seen)
+    for change, after in changes:
+        change()
+        assert list(seen) == before
+        assert list(departed.tallies()) == after
+        seen, before = departed.tallies(), after
+    departed.take("a stranger")
+    departed.expire(0)
+    assert departed.tallies() is seen, "nothing was changed"
 
 
 def test_a_copy_of_who_left_stays_what_it_was_when_the_pod_is_back() -> None:

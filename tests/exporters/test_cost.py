@@ -1,11 +1,14 @@
-"""What a snapshot and the steps of a scrape take from the loop, with everybody here and with many gone."""
+"""What a snapshot and the pieces of a scrape take from the loop, with everybody here and with many gone.
+
+How it grows is counted in lines, which no machine changes; the milliseconds are part of `make verify`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -22,10 +25,10 @@ from nvshare.metrics.catalog import LOOP_EXPONENTS
 from nvshare.metrics.families import Distribution
 from nvshare.node.roster import Ended
 from nvshare.pods.identity import Process
+from tests.effort import Lines
 
 CLIENTS = 500
 RUNS = 60
-SCRAPES = 8
 SCRAPE_EVERY_NS = 2_000_000_000
 NO_DURATIONS = Distribution((0,) * (len(LOOP_EXPONENTS) + 1), 0.0)
 
@@ -95,6 +98,16 @@ def undisturbed() -> Iterator[None]:
         gc.unfreeze()
 
 
+def copy_lines(gpus: int, departed: int = 0) -> int:
+    """Lines of Python for a copy of the books."""
+    node, lines = Node(gpus, departed), Lines()
+    with lines.counted():
+        copies = node.copy()
+    assert sum(len(copy.raw_tenants) for copy in copies) == CLIENTS
+    assert sum(len(copy.raw_departed) for copy in copies) == departed * gpus
+    return lines.count
+
+
 def copy_ms(gpus: int, departed: int = 0) -> float:
     """CPU time of a copy of the books, at best: what the machine does beside is not ours."""
     node = Node(gpus, departed)
@@ -105,31 +118,28 @@ def copy_ms(gpus: int, departed: int = 0) -> float:
             start_ns = time.process_time_ns()
             copies = node.copy()
             found.append((time.process_time_ns() - start_ns) / 1e6)
-    assert sum(len(copy.raw_tenants) for copy in copies) == CLIENTS
-    assert sum(len(copy.raw_departed) for copy in copies) == departed * gpus
+    assert len(copies) == gpus
     return min(found)
 
 
-def pieces_ms(node: Node, page: bool = False) -> tuple[list[float], int]:
-    """CPU time of each piece of a scrape or page but the snapshot, and its bytes.
+def scrape_pieces(
+    node: Node, clock_ns: Callable[[], int], scrapes: int, page: bool = False
+) -> tuple[list[int], int]:
+    """How long each piece of a scrape or page held the loop by that clock, without the snapshot; its bytes.
 
-    Of several the one whose longest piece is the shortest: what the machine does beside is not ours.
+    Of several the one whose longest piece is the shortest.
     """
-    scrapes: list[list[float]] = []
-    steps: list[float] = []
-    collector = Collector(
-        node.view, True, fail, lambda held_ns: steps.append(held_ns / 1e6), time.thread_time_ns
-    )
-    with undisturbed():
-        for _ in range(SCRAPES):
-            steps.clear()
-            if page:
-                size = len(asyncio.run(collector.page()))
-            else:
-                size = sum(map(len, asyncio.run(collector.scrape(False, frozenset()))))
-            scrapes.append(steps[1:])
-    del scrapes[:2]  # from the third on there is as much to forget as to make
-    return min(scrapes, key=max), size
+    found: list[list[int]] = []
+    pieces: list[int] = []
+    collector = Collector(node.view, True, fail, pieces.append, clock_ns)
+    for _ in range(scrapes):
+        pieces.clear()
+        if page:
+            size = len(asyncio.run(collector.page()))
+        else:
+            size = sum(map(len, asyncio.run(collector.scrape(False, frozenset()))))
+        found.append(pieces[1:])
+    return min(found[2:], key=max), size  # from the third on there is as much to forget as to make
 
 
 def fail(name: str, error: Exception) -> None:
@@ -145,25 +155,34 @@ def test_a_snapshot_of_500_clients_takes_less_than_a_millisecond(gpus: int, depa
 
 def test_a_snapshot_costs_the_same_a_client_wherever_it_is() -> None:
     """One GPU with 500 clients beside eight: no cost that grows with the tenants of a GPU."""
-    assert copy_ms(1) < 2 * copy_ms(8) + 0.5
+    assert copy_lines(1) < copy_lines(8) < 1.5 * copy_lines(1)
 
 
-def test_who_has_gone_costs_a_snapshot_next_to_nothing() -> None:
+def test_who_has_gone_costs_a_snapshot_nothing() -> None:
     """8000 pods that have gone beside 500 that are here: their tallies are not what is copied."""
-    assert copy_ms(8, DEPARTED_MAX) < 2 * copy_ms(8) + 0.2
+    assert copy_lines(8, DEPARTED_MAX) < copy_lines(8) + 100
+    node = Node(8, DEPARTED_MAX)
+    for one, other in zip(node.copy(), node.copy(), strict=True):
+        assert one.raw_departed is other.raw_departed
 
 
 @pytest.mark.verify
 @pytest.mark.parametrize("departed", [0, DEPARTED_MAX])
 @pytest.mark.parametrize("page", [False, True])
 def test_no_piece_takes_a_millisecond(departed: int, page: bool) -> None:
-    assert max(pieces_ms(Node(8, departed), page)[0]) < 1
+    with undisturbed():
+        pieces, _ = scrape_pieces(Node(8, departed), time.thread_time_ns, 8, page)
+    assert max(pieces) < 1_000_000
 
 
 def test_no_piece_grows_with_the_pods() -> None:
     """Nine thousand pods, most of them gone, beside 500: more pieces, and not longer ones."""
-    few, few_bytes = pieces_ms(Node(8))
-    many, many_bytes = pieces_ms(Node(8, DEPARTED_MAX))
+    lines = Lines()
+    few_node, many_node = Node(8), Node(8, DEPARTED_MAX)
+    with lines.counted():
+        few, few_bytes = scrape_pieces(few_node, lines.clock_ns, 3)
+        many, many_bytes = scrape_pieces(many_node, lines.clock_ns, 3)
     assert many_bytes > 5 * few_bytes
+    assert sum(many) > 3 * sum(few)
     assert len(many) > 3 * len(few)
-    assert max(many) < 3 * max(few) + 0.5
+    assert max(many) < 2 * max(few)

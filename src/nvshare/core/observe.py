@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from nvshare.core.account import CLOSED, WHOLE
@@ -104,7 +104,7 @@ class GpuCopy(NamedTuple):
     quota_effect: SpreadCopy
     forget_before_ns: int
     raw_tenants: list[tuple[Any, ...]]
-    raw_departed: dict[str, Tally]
+    raw_departed: Mapping[str, Tally]
     tenants: list[TenantCopy]  # these two are filled by ``unpacking``
     departed: list[tuple[str, TallyCopy]]
 

@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Final
 
 BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 10, 50, 100, 500, 1_000, 5_000, 30_000))
@@ -180,26 +181,34 @@ def occupied_part(part_ns: int, held_ns: int, bill_ns: int) -> int:
 
 
 class Departed:
-    """The tallies of pods that are gone, in the order in which they left."""
+    """The tallies of pods that are gone, in the order in which they left.
 
-    __slots__ = ("_tallies",)
+    Who looks is given the books themselves; the next change is made in a copy. So a snapshot costs the same
+    however many have gone.
+    """
+
+    __slots__ = ("_lent", "_tallies")
 
     def __init__(self) -> None:
         self._tallies: dict[str, Tally] = {}
+        self._lent = False
 
     def put(self, pod: str, tally: Tally) -> None:
-        self._tallies[pod] = tally
-        if len(self._tallies) > DEPARTED_MAX:
-            del self._tallies[next(iter(self._tallies))]
+        tallies = self._own()
+        tallies[pod] = tally
+        if len(tallies) > DEPARTED_MAX:
+            del tallies[next(iter(tallies))]
 
     def take(self, pod: str) -> Tally:
         """That of a pod which is back, or a new one."""
-        former = self._tallies.pop(pod, None)
-        return Tally() if former is None else former.copy()
+        if pod not in self._tallies:
+            return Tally()
+        return self._own().pop(pod).copy()
 
-    def tallies(self) -> dict[str, Tally]:
-        """By pod, as of now: none of them changes any more (rule 2)."""
-        return self._tallies.copy()
+    def tallies(self) -> Mapping[str, Tally]:
+        """By pod, as of now: neither they nor any of them changes any more (rule 2)."""
+        self._lent = True
+        return self._tallies
 
     def expire(self, before_ns: int) -> None:
         """Forget those that left before then; of many at once the rest next time."""
@@ -208,5 +217,14 @@ class Departed:
             if tally.left_ns >= before_ns or len(expired) == EXPIRED_AT_ONCE:
                 break
             expired.append(pod)
-        for pod in expired:
-            del self._tallies[pod]
+        if expired:
+            tallies = self._own()
+            for pod in expired:
+                del tallies[pod]
+
+    def _own(self) -> dict[str, Tally]:
+        """What may be changed."""
+        if self._lent:
+            self._tallies = self._tallies.copy()
+            self._lent = False
+        return self._tallies

@@ -75,7 +75,6 @@ class View:
     def forgetting(self) -> Iterator[None]:
         """Free what the copies hold, in steps: freeing thousands of rows takes its time too."""
         for gpu in self.gpus:
-            gpu.raw_departed.clear()
             for rows in (gpu.raw_tenants, gpu.tenants, gpu.departed):
                 while rows:
                     del rows[-ROWS_AT_ONCE:]
