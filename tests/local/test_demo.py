@@ -19,6 +19,7 @@ from nvshare.node.controlling import Controller
 from nvshare.sim.gpu import SimulatedNode
 from tests.local.harness import NVSHARE, Place, gone, read_line, wait_until
 from tests.node.harness import PATIENCE_SEC
+from tests.noise import despite_noise
 from tests.test_repository import ROOT
 
 PODS = ["demo/free", "demo/pair-a", "demo/pair-b", "demo/sixty", "demo/thirty", "demo/visitor"]
@@ -112,13 +113,17 @@ def part_of_thirty(thirty: float, sixty: float) -> float:
 
 def test_what_it_shows_is_what_the_driver_counted(bare: Place) -> None:
     """On a machine that may be slow the two are compared by their proportion."""
-    rows, counted = shown_and_counted(bare, 15)
-    assert sorted(rows) == PODS
-    assert (rows["demo/thirty"][3], rows["demo/free"][3]) == ("30 %", "no quota")
-    assert rows["demo/pair-a"][5] == "12 GiB"
-    shown = part_of_thirty(float(rows["demo/thirty"][4]), float(rows["demo/sixty"][4]))
-    assert shown == pytest.approx(part_of_thirty(counted["demo/thirty"], counted["demo/sixty"]), abs=3)
-    assert shown == pytest.approx(30, abs=3)
+
+    def check() -> None:
+        rows, counted = shown_and_counted(bare, 15)
+        assert sorted(rows) == PODS
+        assert (rows["demo/thirty"][3], rows["demo/free"][3]) == ("30 %", "no quota")
+        assert rows["demo/pair-a"][5] == "12 GiB"
+        shown = part_of_thirty(float(rows["demo/thirty"][4]), float(rows["demo/sixty"][4]))
+        assert shown == pytest.approx(part_of_thirty(counted["demo/thirty"], counted["demo/sixty"]), abs=3)
+        assert shown == pytest.approx(30, abs=3)
+
+    despite_noise(check)
 
 
 @pytest.mark.verify

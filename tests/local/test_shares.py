@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tests.local.shares import Result, measure, misses
+from tests.noise import despite_noise
 
 
 def test_30_and_60_for_10_s() -> None:
     """On a machine that may be slow: of what they had together, a third and two thirds."""
-    low, high = measure("30+60", "direct", 1000, seconds=10).got_percent
-    assert low * 90 / (low + high) == pytest.approx(30, abs=3)
-    assert low + high < 95, "quotas hold them back"
-    assert low + high > 70, "and nothing else does"
+
+    def check() -> None:
+        low, high = measure("30+60", "direct", 1000, seconds=10).got_percent
+        assert low * 90 / (low + high) == pytest.approx(30, abs=3)
+        assert low + high < 95, "quotas hold them back"
+        assert low + high > 70, "and nothing else does"
+
+    despite_noise(check)
 
 
 def test_misses_are_told() -> None:

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.wire import best_ns, decoding, encoding
 
 
+@pytest.mark.verify
 def test_frequent_messages_decode_faster_than_unpacking_with_text() -> None:
     times_ns = best_ns(decoding(), rounds=5)
     plain_ns = times_ns["unpack + 3 texts"]
