@@ -62,6 +62,8 @@ def test_an_address_that_is_taken_is_named(place: Path) -> None:
     assert done.returncode == 2
     assert f"NVSHARE_METRICS_ADDR={address}" in done.stderr
     assert "NVSHARE_METRICS_ENABLE=0" in done.stderr
+    sockets = [path for path in place.rglob("*") if path.is_socket()]
+    assert sockets == [], "it had listened for nobody: an answer would mean that it is up"
 
 
 def test_a_bad_web_configuration_is_named(place: Path) -> None:

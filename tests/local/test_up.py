@@ -41,7 +41,7 @@ def test_nodes_that_start_together_have_a_port_for_metrics_each() -> None:
         urls = set()
         for up in ups:
             while not (line := read_line(up)).startswith("metrics: "):
-                assert line, "no line of metrics"
+                assert line, up.communicate()[1]
             urls.add(line.split()[1])
         assert len(urls) == 3
         for url in urls:

@@ -237,12 +237,12 @@ class Node:
                 assert self._log is not None
                 self._log.finish()
                 kind = NodeError if code > 0 else _KilledAtStartError
-                raise kind(f"the daemon did not start: {self._last_words()}", code if code > 0 else 1)
+                raise kind(f"the daemon did not start: {self.last_words()}", code if code > 0 else 1)
             if time.monotonic() > deadline:
-                raise NodeError(f"the daemon does not answer after {READY_SEC} s: {self._last_words()}", 1)
+                raise NodeError(f"the daemon does not answer after {READY_SEC} s: {self.last_words()}", 1)
             time.sleep(_POLL_SEC)
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
         assert self._log is not None
         return self._log.last[-1] if self._log.last else "it said nothing"
 
@@ -269,7 +269,7 @@ class Node:
         if len(self._restarted_at) == RESTARTS_PER_MINUTE and now - self._restarted_at[0] < 60:
             raise NodeError(
                 f"the daemon ended {RESTARTS_PER_MINUTE + 1} times within a minute, last with {code}:"
-                f" {self._last_words()}",
+                f" {self.last_words()}",
                 1,
             )
         self._restarted_at.append(now)

@@ -31,8 +31,11 @@ class Answer(msgspec.Struct):
 
 
 def describe(node: Node) -> str:
-    """Which GPUs, whether they are real, and where the sockets are."""
-    gpus = node.control.ask("GET", "/v1/gpus")["gpus"]
+    """Which GPUs, whether they are real, and where the sockets are. Raises NodeError."""
+    try:
+        gpus = node.control.ask("GET", "/v1/gpus")["gpus"]
+    except NoDaemon as error:
+        raise NodeError(f"the daemon had started and answers no more: {node.last_words()}", 1) from error
     lines = []
     if node.simulated is not None:
         why = "" if node.plan.cards is not None else "no real GPU was found here; "
@@ -102,11 +105,13 @@ def _serve(plan: NodePlan, answer: Callable[[str, int], None]) -> int:
         node = Node(plan)
         try:
             node.start()
+            told = describe(node)
         except NodeError as error:
+            node.stop()
             answer(str(error), error.code)
             return error.code
         try:
-            answer(f"{describe(node)}\n{HINT}nvshare down", 0)
+            answer(f"{told}\n{HINT}nvshare down", 0)
             while not select.select([wake], [], [], 0)[0]:
                 node.watch(60, wake)
         except NodeError as error:

@@ -228,7 +228,6 @@ class Writer:
     def _run(self) -> None:
         while True:
             with self._change:
-                self._busy = False
                 self._change.notify_all()
                 self._change.wait_for(lambda: self._waiting is not None)
                 draft, self._waiting, self._busy = self._waiting, None, True
@@ -239,4 +238,6 @@ class Writer:
             except Exception as error:
                 self.failed += 1
                 logs.warning("checkpoint not written", why=repr(error))
+            with self._change:  # who is told of the end may ask whether anything is left to do
+                self._busy = False
             self.ended(draft.number)

@@ -146,8 +146,8 @@ class Daemon:
         self._restore()
         self._writer = checkpoint.Writer(self.config.private_dir)
         self._saver = Saver(self.roster, self._writer, self.bounds.checkpoint_every_ns)
-        listeners = self._listen(started_ns)
         services = [service for make in self.services if (service := make(self)) is not None]
+        listeners = self._listen(started_ns)  # last: from now on somebody may be answered
         self._watch_signals(loop)
         for warning in self.config.warnings:
             logs.warning(warning)
