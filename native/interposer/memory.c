@@ -86,6 +86,18 @@ void memory_give(struct gate *gate, uint64_t bytes)
     cancel_restore(cancellable);
 }
 
+uint64_t memory_used_by_pod(struct gate *gate)
+{
+    struct session *session = &gate->session;
+    if (session->leased || session->phase != READY)
+        return session->used_bytes;
+    struct asking question = {.asked_bytes = 0};
+    session_ask(session, &question, clock_ns());
+    wait_for_answer(gate, &question);
+    gate_flush(gate);
+    return question.used_bytes > session->used_bytes ? question.used_bytes : session->used_bytes;
+}
+
 /* ---- what is allocated */
 
 static struct entry **bucket_of(enum key_kind kind, uint64_t key)

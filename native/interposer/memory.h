@@ -10,6 +10,8 @@ enum key_kind { KEY_ADDRESS, KEY_HANDLE, KEY_MAPPING, KEY_ARRAY, KEY_EXEC, KEY_P
 /* Counts bytes before they are allocated; false, with one line to the user, if they may not be. */
 bool memory_take(struct gate *gate, uint64_t bytes);
 void memory_give(struct gate *gate, uint64_t bytes);
+/* Of all processes of the pod, with the gate's lock held: under a lease there is but this one, else the daemon is asked. */
+uint64_t memory_used_by_pod(struct gate *gate);
 /* Remembers what was allocated (and counted); false without memory for that. `ctx`: whose end ends it, or NULL. */
 bool memory_note(enum key_kind kind, uint64_t key, struct gate *gate, CUcontext ctx, uint64_t bytes);
 /* An allocation that is about to be freed leaves the table before, since its address may be another's the moment it is free;

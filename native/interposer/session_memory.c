@@ -125,6 +125,7 @@ static void answered(struct session *s, const struct message *message)
         if (message->type == MEM_RESERVED) {
             asking->answer = GRANTED;
             s->used_bytes += asking->asked_bytes;
+            asking->used_bytes = message->arguments[2];
         } else if (s->leased) {
             decide(s, asking); /* leased while it was asked: the lease itself had left no room */
         } else {

@@ -1,4 +1,4 @@
-/* What the program sees of the GPU's memory: its own part. */
+/* What the program sees of the GPU's memory: its pod's part. */
 #include "memory.h"
 #include "own.h"
 #include "real.h"
@@ -8,20 +8,21 @@ struct part {
     uint64_t total_bytes, used_bytes, free_bytes;
 };
 
-struct known { /* by the daemon and this process */
+struct known { /* of the pod, by the daemon and this process */
     uint64_t limit_bytes, used_bytes;
 };
 
-static struct known known_of(struct gate *gate)
+static struct known known_of(struct gate *gate, bool with_used)
 {
-    struct known known;
+    struct known known = {0};
     int cancellable = cancel_hold();
     pthread_mutex_lock(&gate->lock);
     /* The very first call may be this one; then the daemon is about to tell. */
     while (!gate->session.limit_told && gate->session.phase != DENIED && clock_ns() < gate->made_ns + AWAY_NS)
         gate_wait(gate, gate->made_ns + AWAY_NS);
+    if (with_used)
+        known.used_bytes = memory_used_by_pod(gate);
     known.limit_bytes = session_limit_bytes(&gate->session);
-    known.used_bytes = gate->session.used_bytes;
     pthread_mutex_unlock(&gate->lock);
     cancel_restore(cancellable);
     return known;
@@ -38,7 +39,7 @@ static struct part part_of(struct gate *gate, uint64_t card_bytes, uint64_t card
 {
     struct known known = {.limit_bytes = settings.memory_limit_bytes};
     if (gate)
-        known = known_of(gate);
+        known = known_of(gate, true);
     bool is_managed = gate ? gate->managed : settings.managed;
     struct part part = {.total_bytes = lower(known.limit_bytes, card_bytes), .used_bytes = known.used_bytes};
     part.free_bytes = part.used_bytes < part.total_bytes ? part.total_bytes - part.used_bytes : 0;
@@ -62,7 +63,7 @@ CUresult own_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     if (result != CUDA_SUCCESS || !bytes)
         return result;
     struct gate *gate = has_context(device) ? gate_of_device(device) : gate_of_key(NULL);
-    *bytes = lower(gate ? known_of(gate).limit_bytes : settings.memory_limit_bytes, *bytes);
+    *bytes = lower(gate ? known_of(gate, false).limit_bytes : settings.memory_limit_bytes, *bytes);
     return result;
 }
 

@@ -247,7 +247,7 @@ def test_memory_under_a_lease_on_request_and_alone() -> None:
     first, second = talk.session.ask(50, talk.now_ns), talk.session.ask(70, talk.now_ns)
     [asked] = talk.said()
     assert (asked.type, asked.arguments) == (T.MEM_RESERVE, (1, 50))
-    talk.tell(T.MEM_RESERVED, 1, 50)
+    talk.tell(T.MEM_RESERVED, 1, 50, 50)
     assert (first.answer, second.answer) == (True, None)
     assert [message.arguments for message in talk.said()] == [(950, 1), (2, 70)]
     talk.tell(T.MEM_REFUSED, 2, 1000, 950, 70)
@@ -262,7 +262,7 @@ def ask_and_wait(talk: Talk) -> list[Asking]:
     talk.register()
     talk.tell(T.UPDATE_LIMIT, memory_limit_bytes=1000)
     first = talk.session.ask(100, talk.now_ns)
-    talk.tell(T.MEM_RESERVED, 1, 100)
+    talk.tell(T.MEM_RESERVED, 1, 100, 100)
     assert first.answer is True
     waiting = [talk.session.ask(asked_bytes, talk.now_ns) for asked_bytes in (300, 700, 600)]
     assert talk.kinds() == [T.MEM_RESERVE, T.MEM_USED, T.MEM_RESERVE]
@@ -289,14 +289,14 @@ def test_an_answer_after_all_reserves_nothing_for_ever() -> None:
     ask_and_wait(talk)
     talk.pass_time(SILENCE_NS)
     assert talk.said()[0].arguments == (1000, 2), "covers what it may reserve yet"
-    talk.tell(T.MEM_RESERVED, 2, 300)
+    talk.tell(T.MEM_RESERVED, 2, 300, 300)
     assert [message.arguments for message in talk.said()] == [(1000, 2)]
     assert (talk.session.used_bytes, talk.session.ungated) == (1000, False)
     talk.session.free(1000)
     talk.said()
     asking = talk.session.ask(5, talk.now_ns)
     assert [message.arguments for message in talk.said()] == [(3, 5)]
-    talk.tell(T.MEM_RESERVED, 3, 5)
+    talk.tell(T.MEM_RESERVED, 3, 5, 5)
     assert asking.answer is True
 
 
@@ -311,7 +311,7 @@ def test_a_daemon_that_lives_may_take_its_time_over_memory() -> None:
         assert talk.kinds() == [T.KEEP_ALIVE]
         talk.tell(T.KEEP_ALIVE, number, 99)
     answers = [asking.answer]
-    talk.tell(T.MEM_RESERVED, 1, 5)
+    talk.tell(T.MEM_RESERVED, 1, 5, 5)
     assert [*answers, asking.answer] == [None, True]
     assert talk.session.deadline_ns() is None
 

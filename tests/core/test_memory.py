@@ -40,7 +40,10 @@ def test_a_second_process_recalls_the_lease_to_what_is_used() -> None:
     assert out == [Refused(2, 1, LIMIT, 95 * MIB, 10 * MIB)]
     out.clear()
     account.ask(2, 2, 5 * MIB, 0, out)
-    assert out == [Reserved(2, 2, 5 * MIB)]
+    assert out == [Reserved(2, 2, 5 * MIB, 100 * MIB)]
+    out.clear()
+    account.ask(1, 1, 0, 0, out)
+    assert out == [Reserved(1, 1, 0, 100 * MIB)], "who asks for nothing learns what the pod has"
 
 
 def test_a_lease_that_does_not_come_back_is_waited_for_five_seconds() -> None:

@@ -91,6 +91,37 @@ def test_the_program_sees_its_part(node: Node) -> None:
     assert (nvml_total, nvml_used, nvml_free) == (LIMIT, 32 * MIB, LIMIT - 32 * MIB)
 
 
+def test_what_another_process_of_the_pod_has_is_not_free(node: Node) -> None:
+    """Of 128 MiB two processes have 32 each, then one has 96: what is shown is what can be had."""
+    node.set_quota("pair", memory_bytes=LIMIT)
+    first = node.start(node.program("view"), pod="pair")
+    assert _seen(first) == (LIMIT, LIMIT - 32 * MIB)
+    second = node.start(node.program("view"), pod="pair")
+    assert _seen(second) == (LIMIT, LIMIT - 64 * MIB)
+    tell(first)
+    assert _seen(first) == (LIMIT, LIMIT - 64 * MIB)
+    node.finish(second)
+    third = node.start(node.program("exceed"), str(64 * MIB), "wait", pod="pair")
+    assert line_of(third) == "allocated"
+    tell(first)
+    assert _seen(first) == (LIMIT, LIMIT - 96 * MIB)
+    node.set_quota("pair", memory_bytes=LIMIT // 2)
+    node.daemon.wait_status(lambda _: node.daemon.counters()["messages_sent"].get("UPDATE_LIMIT", 0) > 0)
+    tell(first)
+    assert _seen(first) == (LIMIT // 2, 0), "more is used than the limit is now"
+    tell(third)
+    node.finish(third)
+    node.finish(first)
+
+
+def _seen(child: subprocess.Popen[str]) -> tuple[int, int]:
+    """Total and free bytes, in which the driver's call and NVML's agree."""
+    total, free, _, nvml_total, nvml_used, nvml_free = map(int, line_of(child).split())
+    assert (nvml_total, nvml_free) == (total, free)
+    assert nvml_used >= total - free
+    return total, free
+
+
 def test_each_card_has_its_own_size(make_node: Callable[..., Node]) -> None:
     """Also after another was used; and a limit between the two sizes holds on the larger."""
     node = make_node("t4:1,a800:1")

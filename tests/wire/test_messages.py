@@ -33,7 +33,7 @@ OWN_MESSAGES = {
     35: ("TURN_ENDED", "busy_ns idle_ns kernel_ns again"),
     36: ("BUSY", "busy_ns idle_ns"),
     37: ("MEM_RESERVE", "seq asked_bytes"),
-    38: ("MEM_RESERVED", "seq granted_bytes"),
+    38: ("MEM_RESERVED", "seq granted_bytes used_bytes"),
     39: ("MEM_REFUSED", "seq limit_bytes used_bytes asked_bytes"),
     40: ("MEM_USED", "used_bytes seq"),
     41: ("LEASE", "generation lease_bytes unlimited"),

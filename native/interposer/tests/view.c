@@ -1,5 +1,6 @@
-/* Prints what the program sees of the card's memory, by the driver and by NVML, with 32 MiB allocated; with "total" only the
- * total, before anything else was called; with "nvml" what NVML says, without any CUDA call. */
+/* Prints what the program sees of the card's memory, by the driver and by NVML, with 32 MiB allocated, and again for every
+ * line it reads; with "total" only the total, before anything else was called; with "nvml" what NVML says, without any CUDA
+ * call. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ static struct memory nvml_memory(void)
 int main(int argc, char **argv)
 {
     size_t free_bytes, total_bytes, device_bytes;
+    char line[16];
     CUdeviceptr address;
     struct memory seen;
     if (argc > 1 && strcmp(argv[1], "nvml") == 0) {
@@ -39,8 +41,11 @@ int main(int argc, char **argv)
         return 0;
     }
     CHECK(cuMemAlloc_v2(&address, 32 << 20));
-    CHECK(cuMemGetInfo_v2(&free_bytes, &total_bytes));
-    seen = nvml_memory();
-    printf("%zu %zu %zu %llu %llu %llu\n", total_bytes, free_bytes, device_bytes, seen.total, seen.used, seen.free);
+    do {
+        CHECK(cuMemGetInfo_v2(&free_bytes, &total_bytes));
+        seen = nvml_memory();
+        printf("%zu %zu %zu %llu %llu %llu\n", total_bytes, free_bytes, device_bytes, seen.total, seen.used, seen.free);
+        fflush(stdout);
+    } while (fgets(line, sizeof(line), stdin));
     return 0;
 }

@@ -62,6 +62,7 @@ class Reserved(NamedTuple):
     client: int
     seq: int
     granted_bytes: int
+    used_bytes: int  # of the pod, these included
 
 
 class Refused(NamedTuple):

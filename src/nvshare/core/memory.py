@@ -253,11 +253,12 @@ class MemoryAccount:
             self._decide(self.shares[client], seq, asked_bytes, out)
 
     def _decide(self, share: Share, seq: int, asked_bytes: int, out: list[Effect]) -> None:
+        charged_bytes = self.charged_bytes
         if seq in share.reserved:
-            out.append(Reserved(share.client, seq, share.reserved[seq]))
-        elif self.limit_bytes == 0 or self.charged_bytes + asked_bytes <= self.limit_bytes:
+            out.append(Reserved(share.client, seq, share.reserved[seq], charged_bytes))
+        elif self.limit_bytes == 0 or charged_bytes + asked_bytes <= self.limit_bytes:
             share.reserved[seq] = asked_bytes
-            out.append(Reserved(share.client, seq, asked_bytes))
+            out.append(Reserved(share.client, seq, asked_bytes, charged_bytes + asked_bytes))
         else:
             self._refuse(share, seq, asked_bytes, out)
 

@@ -43,7 +43,7 @@ def _recall(effect: effects.RecallLease) -> Message:
 
 
 def _reserved(effect: effects.Reserved) -> Message:
-    return Message(_T.MEM_RESERVED, arguments=(effect.seq, effect.granted_bytes))
+    return Message(_T.MEM_RESERVED, arguments=(effect.seq, effect.granted_bytes, effect.used_bytes))
 
 
 def _refused(effect: effects.Refused) -> Message:

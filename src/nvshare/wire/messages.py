@@ -210,9 +210,21 @@ _ROWS: Final = (
         " of 2 ms begins or ends while holding",
         ("busy_ns", "idle_ns"),
     ),
-    MessageRow(_T.MEM_RESERVE, _CLIENT, 3, (), "may it allocate this much more?", ("seq", "asked_bytes")),
     MessageRow(
-        _T.MEM_RESERVED, _DAEMON, 3, (), "it may; the bytes count from now on", ("seq", "granted_bytes")
+        _T.MEM_RESERVE,
+        _CLIENT,
+        3,
+        (),
+        "may it allocate this much more? Nothing more: how much its pod has",
+        ("seq", "asked_bytes"),
+    ),
+    MessageRow(
+        _T.MEM_RESERVED,
+        _DAEMON,
+        3,
+        (),
+        "it may; the bytes count from now on, and among what its pod uses",
+        ("seq", "granted_bytes", "used_bytes"),
     ),
     MessageRow(
         _T.MEM_REFUSED,
