@@ -271,6 +271,30 @@ def test_a_cancelled_wait_leaves_no_request_behind(daemon: DaemonProcess) -> Non
     asyncio.run(asyncio.wait_for(live(), PATIENCE_SEC))
 
 
+def test_a_cancelled_reservation_uses_nothing(daemon: DaemonProcess) -> None:
+    daemon.set_quota("a", memory_bytes=100)
+
+    async def live() -> None:
+        directory = str(daemon.sock_dir)
+        async with (
+            AsyncClient(gpu_key(), sock_dir=directory, pod="a") as first,
+            AsyncClient(gpu_key(), sock_dir=directory, pod="a") as second,
+        ):
+            await asyncio.to_thread(daemon.wait_status, lambda status: status["clients"] == 2)
+            while not await second.reserve(1):  # until both must ask
+                pass
+            second.free(1)
+            asking = asyncio.create_task(second.reserve(100))
+            await asyncio.sleep(0)  # the question is on the way
+            assert not asking.done()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            while not await first.reserve(100):
+                pass
+
+    asyncio.run(asyncio.wait_for(live(), PATIENCE_SEC))
+
+
 def test_clients_come_back_within_half_a_second_and_not_all_at_once() -> None:
     delays = [reconnect_delay_sec() for _ in range(1000)]
     assert all(0 <= delay <= JITTER_SEC for delay in delays)

@@ -300,6 +300,24 @@ def test_an_answer_after_all_reserves_nothing_for_ever() -> None:
     assert asking.answer is True
 
 
+@pytest.mark.parametrize("answered", [0, 1, 2, 3])
+def test_memory_that_nobody_waits_for_any_more_is_not_used(answered: int) -> None:
+    """Withdrawn before it was sent, before its answer, or just after it: the daemon's books agree."""
+    talk = Talk()
+    talk.register()
+    asked = [talk.session.ask(asked_bytes, talk.now_ns) for asked_bytes in (100, 200, 300)]
+    reserved = 0
+    for seq in range(1, answered + 1):
+        reserved += asked[seq - 1].asked_bytes
+        talk.tell(T.MEM_RESERVED, seq, asked[seq - 1].asked_bytes, reserved)
+    talk.session.withdraw(asked[1])
+    for seq in range(answered + 1, 4):
+        talk.tell(T.MEM_RESERVED, seq, asked[seq - 1].asked_bytes, 0)
+    assert talk.session.used_bytes == 400
+    reports = [message.arguments for message in talk.said() if message.type is T.MEM_USED]
+    assert reports[-1] == (400, 3), "which covers all three reservations"
+
+
 def test_a_daemon_that_lives_may_take_its_time_over_memory() -> None:
     talk = Talk()
     talk.register()

@@ -93,8 +93,13 @@ class AsyncClient:
         self._raise_if_refused()
         asking = self.session.ask(amount_bytes, time.monotonic_ns())
         self._pump()
-        while asking.answer is None:
-            await self._changed.wait()
+        try:
+            while asking.answer is None:
+                await self._changed.wait()
+        except BaseException:
+            self.session.withdraw(asking)
+            self._pump()
+            raise
         return asking.answer
 
     def free(self, amount_bytes: int) -> None:

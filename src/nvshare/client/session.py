@@ -299,6 +299,12 @@ class Session:
             self._tell_used()
         return asking
 
+    def withdraw(self, asking: Asking) -> None:
+        """Nobody waits for it any more: whatever the answer was or will be, it comes to nothing."""
+        if asking.answer:
+            self.free(asking.asked_bytes)
+        asking.asked_bytes = 0
+
     def free(self, freed_bytes: int) -> None:
         self.used_bytes = max(0, self.used_bytes - freed_bytes)
         self._tell_used()

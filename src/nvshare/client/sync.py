@@ -80,8 +80,13 @@ class Client:
             self._raise_if_refused()
             asking: Asking = self._session.ask(amount_bytes, time.monotonic_ns())
             self._flush()
-            while asking.answer is None and not self._closed:
-                self._wait()
+            try:
+                while asking.answer is None and not self._closed:
+                    self._wait()
+            except BaseException:  # a signal's
+                self._session.withdraw(asking)
+                self._flush()
+                raise
             return bool(asking.answer)
 
     def free(self, amount_bytes: int) -> None:
