@@ -15,6 +15,7 @@ import pytest
 
 from nvshare.gpu.card import Card, Rising
 from nvshare.gpu.nvml import NvmlError, read_devices_within
+from nvshare.gpu.sampler import NVML, Sampler
 from nvshare.sim.gpu import SimulatedNode, library_directory
 from tests.node.harness import PATIENCE_SEC
 
@@ -148,6 +149,21 @@ def test_nvml_down_lost_and_restarted(watch: Callable[..., Watched]) -> None:
     watched.sim.fault("xid", "1", "31")
     watched.wait(lambda s: gpus(s)[1]["xids"] == 1 and gpus(s)[1]["last_xid"] == 31)
     assert watched.look()["told"] == ["up", "down", "up", "down", "up"], "told once each time"
+
+
+def test_a_driver_that_goes_is_told_of_whichever_thread_notices() -> None:
+    """A GPU's thread may be the first, and the finder open NVML anew before it has seen it gone."""
+    told: list[bool] = []
+    sampler = Sampler(1, lambda _reading: None, lambda _pid: None, lambda _source, up, _why: told.append(up))
+    sampler.session = 1
+    sampler.note(NVML, True)
+    for _ in range(2):  # of two threads
+        sampler.session_over(1, "driver not loaded")
+    assert sampler.session == -1
+    sampler.session = 2
+    sampler.note(NVML, True)
+    assert told == [True, False, True]
+    assert sampler.sources(0)[NVML].failures == 1
 
 
 def test_any_number_of_processes_by_pid_and_start_time(watch: Callable[..., Watched]) -> None:

@@ -81,8 +81,8 @@ class _Worker:
             try:
                 self._look(session)
                 self._sampler.note(self._name, True)
-            except SESSION_OVER:
-                self._sampler.session_over(session)
+            except SESSION_OVER as error:
+                self._sampler.session_over(session, str(error))
             except Exception as error:
                 self._failed(error)
 
@@ -162,9 +162,7 @@ class Sampler:
                         self._workers[index] = _Worker(self, index)
                 self.note(FINDER, True)
             except pynvml.NVMLError as error:
-                self._finder.failures += 1
-                self.session_over(self.session)
-                self.note(NVML, False, str(error))
+                self.session_over(self.session, str(error))
             except Exception as error:  # a thread that cannot be started, say: those there are go on
                 self._finder.failures += 1
                 self.note(FINDER, False, repr(error))
@@ -181,11 +179,13 @@ class Sampler:
             known = any(call is one for one in self._callers.values())
         (call if known else self._finder).failures += 1
 
-    def session_over(self, session: int) -> None:
-        """NVML has gone: no figure of it is true any more. The finder opens it anew."""
+    def session_over(self, session: int, why: str) -> None:
+        """NVML has gone, or cannot be opened: no figure of it is true any more. The finder opens it anew."""
         with self._lock:
             if session != self.session:
-                return  # told before, or never open
+                return  # told before
+            self._finder.failures += 1
+            self.note(NVML, False, why)  # before the finder may tell that it is back
             self.session = -1
             self._readings.clear()
         if session >= 0:
