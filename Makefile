@@ -104,7 +104,8 @@ bench: $(READY) $(LOCK_CYCLES) simgpu interposer compiled ## the figures that ar
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.scrape
 
 verify: $(READY) simgpu interposer prometheus compiled ## the whole of what `make test` only samples
-	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify
+	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify tests/sim
+	@echo "the rest one at a time: they measure" && $(BIN)/python -m pytest -q -m verify --ignore=tests/sim
 	@$(MAKE) --no-print-directory verify-processes
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
 
