@@ -77,6 +77,26 @@ def test_100000_random_byte_strings(daemon: DaemonProcess) -> None:
     throw_random_bytes(daemon, 100_000, seed=2)
 
 
+@pytest.mark.parametrize("limit_bytes", [0, 1 << 20])
+def test_claims_that_add_up_to_more_than_a_message_can_tell(daemon: DaemonProcess, limit_bytes: int) -> None:
+    most = (1 << 64) - 1
+    if limit_bytes:
+        daemon.set_quota("liars", memory_bytes=limit_bytes)
+    liars = [daemon.client("liars") for _ in range(2)]
+    for liar in liars:
+        liar.send(T.MEM_USED, arguments=(most, 0))
+        liar.round_trip()
+    for seq in (1, 2):
+        liars[0].send(T.MEM_RESERVE, arguments=(seq, most))
+        answer = liars[0].expect(T.MEM_RESERVED, T.MEM_REFUSED)
+        if limit_bytes:
+            assert (answer.type, answer.arguments) == (T.MEM_REFUSED, (seq, limit_bytes, most, most))
+        else:
+            assert (answer.type, answer.arguments) == (T.MEM_RESERVED, (seq, most, most))
+    daemon.client("witness", gpu_key(1)).cycle()
+    assert daemon.counters()["events"].get("callback_raised") is None
+
+
 def test_a_socket_handed_to_a_child_ends_with_the_parent(daemon: DaemonProcess) -> None:
     """The grandchild keeps the connection open; the client is its parent all the same."""
     daemon.set_quota("other", core_percent=50)

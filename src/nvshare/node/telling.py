@@ -16,6 +16,7 @@ from nvshare.wire.messages import MESSAGES, Message, MessageType
 
 Teller = Callable[[Any], bytes]
 _T = MessageType
+_ARGUMENT_MOST: Final = (1 << 64) - 1
 
 _CONSTANT: Final = {
     effects.Grant: _T.LOCK_OK,
@@ -43,12 +44,18 @@ def _recall(effect: effects.RecallLease) -> Message:
 
 
 def _reserved(effect: effects.Reserved) -> Message:
-    return Message(_T.MEM_RESERVED, arguments=(effect.seq, effect.granted_bytes, effect.used_bytes))
+    figures = (effect.seq, effect.granted_bytes, _sum_of_claims(effect.used_bytes))
+    return Message(_T.MEM_RESERVED, arguments=figures)
 
 
 def _refused(effect: effects.Refused) -> Message:
-    figures = (effect.seq, effect.limit_bytes, effect.used_bytes, effect.asked_bytes)
+    figures = (effect.seq, effect.limit_bytes, _sum_of_claims(effect.used_bytes), effect.asked_bytes)
     return Message(_T.MEM_REFUSED, arguments=figures)
+
+
+def _sum_of_claims(total_bytes: int) -> int:
+    """Each client may claim whatever an argument can hold, so all together more than that."""
+    return min(total_bytes, _ARGUMENT_MOST)
 
 
 def _hints(effect: effects.TellHints) -> Message:
