@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from nvshare.gpu.reading import GpuReading, ProcessReading, SourceState
 from nvshare.gpu.sampler import NVML
 from nvshare.metrics.catalog import LOOP_EXPONENTS
 from nvshare.metrics.families import Distribution
+from nvshare.node.pieces import PIECE_NS
 from nvshare.node.roster import Ended
 from nvshare.pods.identity import Process
 from tests.effort import Lines
@@ -59,18 +61,19 @@ class Node:
         return [observe(gpu, 0, look(gpu, self.now_ns)) for gpu in self.scheduler.gpus.values()]
 
     def view(self) -> View:
-        gpus = self.copy()
+        self.now_ns += SCRAPE_EVERY_NS
+        gpus = self.scheduler.gpus
         managed = [Ended(Process(key + 1, 7), f"GPU-{key % len(gpus)}") for key in range(CLIENTS)]
         readings = []
-        for copy in gpus:
-            pids = [one.process.pid for one in managed if one.gpu == copy.gpu]
+        for gpu in gpus.values():
+            pids = [one.process.pid for one in managed if one.gpu == gpu.key]
             listed = tuple(ProcessReading(pid, 7, "", 1 << 20, 1) for pid in pids)
-            readings.append(GpuReading(copy.gpu, copy.number, self.now_ns, processes=listed))
+            readings.append(GpuReading(gpu.key, gpu.index, self.now_ns, processes=listed))
         return View(
             taken_ns=self.now_ns,
             wall_ns=self.now_ns,
             ttl_ns=self.now_ns,
-            gpus=gpus,
+            observation=self.scheduler.begin_observation(0, self.now_ns),
             processes={place + 1: one.process for place, one in enumerate(managed)},
             managed=managed,
             memory_sources=dict(self.scheduler.memory_sources),
@@ -186,3 +189,23 @@ def test_no_piece_grows_with_the_pods() -> None:
     assert sum(many) > 3 * sum(few)
     assert len(many) > 3 * len(few)
     assert max(many) < 2 * max(few)
+
+
+def test_a_scrape_that_is_given_up_observes_no_more() -> None:
+    """In the middle of any of its pieces: else every event would be told of for ever."""
+
+    async def give_up(after: int) -> None:
+        scrape = asyncio.create_task(collector.scrape(False, frozenset()))
+        for _ in range(after):
+            await asyncio.sleep(0)
+        observing.append(len(node.scheduler.observations.open))
+        scrape.cancel()
+        await asyncio.gather(scrape, return_exceptions=True)
+        assert node.scheduler.observations.open == []
+
+    node = Node(8)
+    collector = Collector(node.view, True, fail, clock_ns=itertools.count(0, PIECE_NS).__next__)
+    observing: list[int] = []
+    for after in range(20):
+        asyncio.run(give_up(after))
+    assert set(observing) == {0, 1}

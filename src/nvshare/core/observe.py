@@ -1,22 +1,26 @@
-"""What exporters need of a GPU's books, copied in one go.
+"""What exporters need of the books of all GPUs, as of one moment.
 
 Rules:
-1. Copying is all that happens at the moment of the snapshot, because nobody is granted a turn meanwhile:
-   a microsecond a client. What must be computed is computed from the copy, later and in steps, and so is what
-   no longer changes: the tallies of pods that are gone.
-2. A copy is of one moment, so its figures agree with each other.
+1. Of a GPU nothing but copying is done in one go, because nobody is granted a turn meanwhile: a microsecond a
+   client, or a few where the books are in nobody's cache. What must be computed is computed from the copy,
+   later and in steps, and so is what no longer changes: the tallies of pods that are gone.
+2. GPUs are copied one after the other, with others running between. Whoever is about to change a GPU's books,
+   or to move its clock, has it copied before. So all copies are of the one moment at which the observation
+   began, and their figures agree with each other.
 3. Figures of what has not ended yet are estimates that may turn out smaller when it ends. Whoever shows them
    as counters keeps them from going back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from nvshare.core.account import CLOSED, WHOLE
+from nvshare.core.events import Event, Woken
 from nvshare.core.gpu import Gpu
 from nvshare.core.tally import HERE, Spread, Tally, occupied_part, whole_ns
+from nvshare.core.tenant import Client
 from nvshare.core.turns import running_bytes
 
 ROWS_AT_ONCE: Final = 128
@@ -218,6 +222,78 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
         [],
         [],
     )
+
+
+class Observation:
+    """Copies of the books of all GPUs of one moment; whoever began it ends it."""
+
+    __slots__ = ("_bring", "_copies", "_forget_before_ns", "_open", "_uncopied", "taken_ns")
+
+    def __init__(
+        self,
+        gpus: Iterable[Gpu],
+        bring: Callable[[Gpu, int], None],
+        forget_before_ns: int,
+        now_ns: int,
+        under_way: list[Observation],
+    ) -> None:
+        """``bring`` moves a GPU's clock to a moment."""
+        self._open = under_way
+        self._open.append(self)
+        self._uncopied = {gpu.key: gpu for gpu in gpus}
+        self._copies: dict[str, GpuCopy | None] = dict.fromkeys(self._uncopied)
+        self._bring = bring
+        self._forget_before_ns = forget_before_ns
+        self.taken_ns = now_ns
+
+    def before_change(self, gpu: Gpu) -> None:
+        """Its books are about to be other than they were (rule 2)."""
+        if self._uncopied.pop(gpu.key, None) is not None:
+            self._bring(gpu, self.taken_ns)
+            self._copies[gpu.key] = observe(gpu, self._forget_before_ns, self.taken_ns)
+
+    def copying(self) -> Iterator[None]:
+        """A GPU a step. Copying moves its clock, so those that began before are served before."""
+        while self._uncopied:
+            gpu = next(iter(self._uncopied.values()))
+            for observation in self._open:
+                observation.before_change(gpu)
+            yield None
+
+    def end(self) -> None:
+        self._open.remove(self)
+
+    def copies(self) -> list[GpuCopy]:
+        """Those that are made, in the order in which the GPUs are known."""
+        return [copy for copy in self._copies.values() if copy is not None]
+
+
+class Observations:
+    """Those under way, the first first; and who may be about to change the books of which GPU."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open: list[Observation] = []
+
+    def before_change(self, gpu: Gpu) -> None:
+        for observation in self.open:
+            observation.before_change(gpu)
+
+    def before_event(self, event: Event, gpus: Mapping[str, Gpu], clients: Mapping[int, Client]) -> None:
+        """An event changes the GPU it names, or its client's; one that names neither may change all."""
+        if isinstance(event, Woken):
+            return  # what is due by itself is told of one by one
+        client_key: int | None = getattr(event, "client", None)
+        gpu_key: str | None = getattr(event, "gpu", None)
+        client = None if client_key is None else clients.get(client_key)
+        if client is not None:
+            self.before_change(client.gpu)
+        if gpu_key is not None and gpu_key in gpus:
+            self.before_change(gpus[gpu_key])
+        if client_key is None and gpu_key is None:
+            for gpu in gpus.values():
+                self.before_change(gpu)
 
 
 def _spread(spread: Spread) -> SpreadCopy:

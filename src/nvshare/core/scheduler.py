@@ -16,6 +16,7 @@ from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import ACTIVE_NS, Gpu
 from nvshare.core.limits import NO_SOURCE, LimitsBook, PodLimits
+from nvshare.core.observe import Observation, Observations
 from nvshare.core.report import GpuReport
 from nvshare.core.settings import Settings
 from nvshare.core.snapshot import Checkpoint, Snapshot
@@ -38,6 +39,7 @@ class Scheduler:
         self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
         self._deadlines = Deadlines()
         self._slice_override_ns = 0
+        self.observations = Observations()
         self.former = former.FormerLife()
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
             events.BusyReported: self._busy_reported,
@@ -62,8 +64,12 @@ class Scheduler:
         out: list[Effect] = []
         if self._deadlines.bound_ns <= now_ns:
             for gpu in self._deadlines.pop_due(now_ns):
+                if self.observations.open:
+                    self.observations.before_change(gpu)
                 if gpu.holder is None or not self._ended_turn(gpu, now_ns, out):
                     self._advance(gpu, now_ns, out)
+        if self.observations.open:
+            self.observations.before_event(event, self.gpus, self.clients)
         # The two commonest are called by name, which costs the compiled core half as much.
         if isinstance(event, events.LockReleased):
             self._lock_released(event, now_ns, out)
@@ -428,6 +434,7 @@ class Scheduler:
         out: list[Effect] = []
         self.settings = settings
         for gpu in self.gpus.values():
+            self.observations.before_change(gpu)
             gpu.settings = settings
             gpu.set_dirty = True
             self._advance(gpu, now_ns, out)
@@ -523,9 +530,19 @@ class Scheduler:
 
     def look(self, gpu: Gpu, now_ns: int) -> int:
         """Bring a GPU's clock to a moment between two decisions, to read its books; that moment."""
+        if self.observations.open:
+            self.observations.before_change(gpu)
+        self._bring(gpu, now_ns)
+        return now_ns
+
+    def _bring(self, gpu: Gpu, now_ns: int) -> None:
         self._deadlines.settle(gpu)
         gpu.clock.advance(now_ns)
-        return now_ns
+
+    def begin_observation(self, forget_before_ns: int, now_ns: int) -> Observation:
+        """Of all GPUs now, without pods that left before then. Whoever begins it ends it."""
+        open_ones = self.observations.open
+        return Observation(self.gpus.values(), self._bring, forget_before_ns, now_ns, open_ones)
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """Of all GPUs at one moment."""
@@ -558,7 +575,9 @@ class Scheduler:
         """A client we waited for is dead: wait for it no longer."""
         out: list[Effect] = []
         gpu = self.gpus.get(gpu_key)
-        if gpu is not None and gpu.resuming.pop(former, None) is not None:
+        if gpu is not None and former in gpu.resuming:
+            self.observations.before_change(gpu)
+            del gpu.resuming[former]
             self._advance(gpu, now_ns, out)
         return out
 

@@ -1,7 +1,7 @@
 """One scrape: a view, every exporter in turn, text.
 
 Rules:
-1. The view is taken in one callback; all else is made in pieces, of steps of ROWS_AT_ONCE rows at most. Each
+1. The view is begun in one callback; all else is made in pieces, of steps of ROWS_AT_ONCE rows at most. Each
    piece is counted by how long it held the loop.
 2. An exporter that raises loses its families, and is told of: it never takes the others along.
 3. Without debug labels the samples of a pod's processes become one.
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from nvshare.core.observe import unpacking
 from nvshare.exporters import client, daemon, gpu, process, scheduler
 from nvshare.exporters.page import front_page
 from nvshare.exporters.pod import Totals
@@ -60,9 +59,11 @@ class Collector:
         began_ns = self._clock_ns()
         view = self._take_view()
         self._note_ns(self._clock_ns() - began_ns)
-        await asyncio.sleep(0)
-        for copy in view.gpus:
-            await self._all(unpacking(copy))
+        try:
+            await asyncio.sleep(0)
+            await self._all(view.copying())
+        finally:
+            view.observation.end()
         return view
 
     async def page(self) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from nvshare.core import events
 from nvshare.exporters.collect import Collector
 from nvshare.exporters.overhead import Overheads
-from nvshare.exporters.view import Figures, View, copy_books, loop_distribution, wall_ns
+from nvshare.exporters.view import Figures, View, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, Seen
 from nvshare.gpu.sampler import NVML, Sampler
@@ -166,10 +166,9 @@ class MetricsService:
         self._repeats.warning("exporter failed", exporter=exporter, why=repr(error))
 
     def view(self) -> View:
-        """Everything of this moment, in one callback."""
+        """Everything of this moment: in one callback, but for the books of GPUs."""
         now_ns = self._hub.clock()
         roster = self._roster
-        gpus = copy_books(roster, self._ttl_ns, now_ns)
         members = list(roster.members.values())
         readings = self._sampler.readings(now_ns)
         processes = {m.client: m.process for m in members if m.connection is not None}
@@ -177,7 +176,6 @@ class MetricsService:
             taken_ns=now_ns,
             wall_ns=wall_ns(),
             ttl_ns=self._ttl_ns,
-            gpus=gpus,
             processes=processes,
             managed=[*members, *roster.formers.values(), *roster.ended],
             memory_sources=dict(self._hub.scheduler.memory_sources),
@@ -187,6 +185,7 @@ class MetricsService:
             sources=self._sampler.sources(now_ns),
             overheads=dict(self._overheads.baselines),
             figures=self._figures(len(processes)),
+            observation=self._hub.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
         )
 
     def _figures(self, clients: int) -> Figures:

@@ -1,22 +1,22 @@
 """One moment of the daemon, as all exporters of a scrape see it.
 
-What is copied on the loop is copied in one callback, so the figures of a scrape agree with each other.
-All that is done with the copy is done in steps of ROWS_AT_ONCE rows, between which turns are granted.
+All figures of a scrape are of one moment, so they agree with each other: what is small is copied in one
+callback, the books of GPUs by an observation. All that is done with the copies is done in steps of
+ROWS_AT_ONCE rows, between which turns are granted.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from nvshare.core.observe import ROWS_AT_ONCE, GpuCopy, observe
+from nvshare.core.observe import ROWS_AT_ONCE, GpuCopy, Observation, unpacking
 from nvshare.gpu.reading import GpuReading, SourceState
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.node.counters import Durations
-from nvshare.node.roster import Roster
 from nvshare.pods.identity import Process
 
 Families = Iterator[Family | None]
@@ -61,7 +61,7 @@ class View:
     taken_ns: int  # CLOCK_MONOTONIC
     wall_ns: int
     ttl_ns: int
-    gpus: list[GpuCopy]
+    observation: Observation
     processes: Mapping[int, Process]  # of connected clients
     managed: Sequence[Managed]
     memory_sources: Mapping[str, str]  # who set a pod's memory limit, of those that have one
@@ -71,6 +71,15 @@ class View:
     sources: dict[str, SourceState]
     overheads: Mapping[int, int]  # client -> baseline
     figures: Figures
+
+    gpus: list[GpuCopy] = field(default_factory=list)  # the observation's, once it is made
+
+    def copying(self) -> Iterator[None]:
+        """Fill in the GPUs as they were at the beginning, in steps between which others may run."""
+        yield from self.observation.copying()
+        self.gpus = self.observation.copies()
+        for copy in self.gpus:
+            yield from unpacking(copy)
 
     def forgetting(self) -> Iterator[None]:
         """Free what the copies hold, in steps: freeing thousands of rows takes its time too."""
@@ -115,12 +124,6 @@ def loop_distribution(durations: Durations, exponents: tuple[int, ...]) -> Distr
         start = exponent + 1
     counts.append(sum(durations.counts[start:]))
     return Distribution(tuple(counts), durations.sum_ns / 1e9)
-
-
-def copy_books(roster: Roster, ttl_ns: int, now_ns: int) -> list[GpuCopy]:
-    """All GPUs at one moment."""
-    scheduler = roster.hub.scheduler
-    return [observe(gpu, now_ns - ttl_ns, scheduler.look(gpu, now_ns)) for gpu in scheduler.gpus.values()]
 
 
 def wall_ns() -> int:
