@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from benchmarks.scrape import Held
 from nvshare.node.counters import Counters
 
@@ -28,5 +30,5 @@ def test_slow_steps_show_among_any_number_of_messages() -> None:
         for held in (steps, whole):
             held.end(counted(counters))
     assert (steps.count, whole.count) == (200, 100_200)
-    assert whole.p99_ns() == 1 << 15, "drowned"
-    assert steps.p99_ns() == 1 << 22
+    assert 1 << 14 < whole.p99_ns() < 1 << 15, "drowned"
+    assert steps.p99_ns() == pytest.approx((1 << 21) * 1.9), "of twenty in this bucket the eighteenth"

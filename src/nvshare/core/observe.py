@@ -23,7 +23,7 @@ from nvshare.core.tally import HERE, Spread, Tally, occupied_part, whole_ns
 from nvshare.core.tenant import Client
 from nvshare.core.turns import running_bytes
 
-ROWS_AT_ONCE: Final = 128
+ROWS_AT_ONCE: Final = 64
 """So many are unpacked in a step: a small part of a millisecond."""
 
 
