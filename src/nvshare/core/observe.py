@@ -227,7 +227,7 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
 class Observation:
     """Copies of the books of all GPUs of one moment; whoever began it ends it."""
 
-    __slots__ = ("_bring", "_copies", "_forget_before_ns", "_open", "_uncopied", "taken_ns")
+    __slots__ = ("_bring", "_copies", "_forget_before_ns", "_now_ns", "_uncopied", "_under_way")
 
     def __init__(
         self,
@@ -235,33 +235,31 @@ class Observation:
         bring: Callable[[Gpu, int], None],
         forget_before_ns: int,
         now_ns: int,
-        under_way: list[Observation],
+        under_way: Observations,
     ) -> None:
         """``bring`` moves a GPU's clock to a moment."""
-        self._open = under_way
-        self._open.append(self)
+        self._under_way = under_way
+        under_way.open.append(self)
         self._uncopied = {gpu.key: gpu for gpu in gpus}
         self._copies: dict[str, GpuCopy | None] = dict.fromkeys(self._uncopied)
         self._bring = bring
         self._forget_before_ns = forget_before_ns
-        self.taken_ns = now_ns
+        self._now_ns = now_ns
 
     def before_change(self, gpu: Gpu) -> None:
         """Its books are about to be other than they were (rule 2)."""
         if self._uncopied.pop(gpu.key, None) is not None:
-            self._bring(gpu, self.taken_ns)
-            self._copies[gpu.key] = observe(gpu, self._forget_before_ns, self.taken_ns)
+            self._bring(gpu, self._now_ns)
+            self._copies[gpu.key] = observe(gpu, self._forget_before_ns, self._now_ns)
 
     def copying(self) -> Iterator[None]:
         """A GPU a step. Copying moves its clock, so those that began before are served before."""
         while self._uncopied:
-            gpu = next(iter(self._uncopied.values()))
-            for observation in self._open:
-                observation.before_change(gpu)
+            self._under_way.before_change(next(iter(self._uncopied.values())))
             yield None
 
     def end(self) -> None:
-        self._open.remove(self)
+        self._under_way.open.remove(self)
 
     def copies(self) -> list[GpuCopy]:
         """Those that are made, in the order in which the GPUs are known."""

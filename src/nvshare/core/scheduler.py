@@ -541,8 +541,7 @@ class Scheduler:
 
     def begin_observation(self, forget_before_ns: int, now_ns: int) -> Observation:
         """Of all GPUs now, without pods that left before then. Whoever begins it ends it."""
-        open_ones = self.observations.open
-        return Observation(self.gpus.values(), self._bring, forget_before_ns, now_ns, open_ones)
+        return Observation(self.gpus.values(), self._bring, forget_before_ns, now_ns, self.observations)
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """Of all GPUs at one moment."""
