@@ -80,7 +80,7 @@ def test_what_happens_while_it_is_made_is_not_in_it(seed: int) -> None:
                 next(copying, None)
         if chance.random() < 0.05:  # as control pages and checkpoints do
             scheduler.look(chance.choice(list(scheduler.gpus.values())), now_ns)
-    scheduler.reconfigure(Settings(compute_window_ns=5_000 * MS), story[-1][1])
+    scheduler.handle(events.SettingsChanged(Settings(compute_window_ns=5_000 * MS)), story[-1][1])
     assert len(made) > 2
     for past, observation, copying in made:
         list(copying)

@@ -18,7 +18,7 @@ def restarted(model: Model, away_ns: int = SECOND) -> tuple[Scheduler, int]:
     now_ns = model.now_ns + away_ns
     core = Scheduler(model.core.settings)
     core.handle(events.GpuSeen("GPU-0", 16 * GIB), now_ns)
-    core.restore(checkpoint, now_ns)
+    core.handle(events.Restored(checkpoint), now_ns)
     return core, now_ns
 
 
@@ -74,7 +74,7 @@ def test_after_five_seconds_the_missing_are_not_waited_for(model: Model) -> None
 def test_a_dead_one_is_not_waited_for(model: Model) -> None:
     core, now_ns = restarted(model)
     resume(core, 2, "b", now_ns, wants=True)
-    assert grants(core.forget_resuming(1, "GPU-0", now_ns + MS)) == [102]
+    assert grants(core.handle(events.FormerGone(1, "GPU-0"), now_ns + MS)) == [102]
 
 
 def test_what_was_busy_while_nobody_was_there_is_billed_once(model: Model) -> None:
@@ -96,7 +96,7 @@ def test_a_waiter_is_owed_for_the_time_nobody_was_there(model: Model) -> None:
 def test_an_empty_checkpoint_starts_an_empty_daemon() -> None:
     core = Scheduler()
     core.handle(events.GpuSeen("GPU-0", GIB), 0)
-    core.restore(Checkpoint((), (), (), True, 0), 0)
+    core.handle(events.Restored(Checkpoint((), (), (), True, 0)), 0)
     assert core.next_deadline_ns() is None
     assert core.snapshot(0).gpus[0].tenants == ()
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from nvshare.core.settings import Settings
+from nvshare.core.snapshot import Checkpoint
+
 
 class GpuSeen(NamedTuple):
     """A GPU exists, or its memory size became known. Keys are canonical UUIDs."""
@@ -30,7 +33,11 @@ class ClientRegistered(NamedTuple):
 
 
 class ClientResumed(NamedTuple):
-    """A process that was a client of the daemon's former life, with what it still has."""
+    """A process comes back on a new connection, with what it still has.
+
+    ``former`` is the id it had: of a client that is still registered, which this one replaces in one step, or
+    of one that a former daemon knew.
+    """
 
     client: int
     pod: str
@@ -121,6 +128,25 @@ class SliceSet(NamedTuple):
     slice_ns: int
 
 
+class SettingsChanged(NamedTuple):
+    """Other settings from now on."""
+
+    settings: Settings
+
+
+class Restored(NamedTuple):
+    """This daemon succeeds another. Comes after its GPUs are known and before any client."""
+
+    checkpoint: Checkpoint
+
+
+class FormerGone(NamedTuple):
+    """A client that a former daemon knew will not come back: its process has ended or registered afresh."""
+
+    former: int
+    gpu: str
+
+
 class Woken(NamedTuple):
     """Nothing happened but time."""
 
@@ -141,5 +167,8 @@ Event = (
     | LimitsSet
     | SchedulingSet
     | SliceSet
+    | SettingsChanged
+    | Restored
+    | FormerGone
     | Woken
 )

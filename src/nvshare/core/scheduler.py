@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from nvshare.core import billing, calm, ends, events, former, gates, late, residency, turns
 from nvshare.core.account import NEVER, WHOLE
+from nvshare.core.audit import EVERY_EVENT, Checking, Health
 from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import ACTIVE_NS, Gpu
@@ -30,8 +31,10 @@ STEPS_MAX: Final = 64
 class Scheduler:
     """All GPUs of a node."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, checking: Checking = EVERY_EVENT) -> None:
         self.settings = settings or Settings()
+        self.checking = checking
+        self.health = Health()
         self.on = True
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
@@ -55,6 +58,9 @@ class Scheduler:
             events.LimitsSet: self._limits_set,
             events.SchedulingSet: self._scheduling_set,
             events.SliceSet: self._slice_set,
+            events.SettingsChanged: self._settings_changed,
+            events.Restored: self._restored,
+            events.FormerGone: self._former_gone,
             events.Woken: self._woken,
         }
 
@@ -265,6 +271,8 @@ class Scheduler:
         self._after_membership(gpu, tenant, client, now_ns, out)
 
     def _client_resumed(self, event: events.ClientResumed, now_ns: int, out: list[Effect]) -> None:
+        if event.former in self.clients:
+            self._process_gone(events.ProcessGone(event.former), now_ns, out)
         gpu, client = self._add_client(event.client, event.pod, event.gpu, 3, now_ns)
         out.append(TellScheduling(client.key, self.on))
         tenant = client.tenant
@@ -429,16 +437,13 @@ class Scheduler:
             gpu.set_dirty = True
             self._advance(gpu, now_ns, out)
 
-    def reconfigure(self, settings: Settings, now_ns: int) -> list[Effect]:
-        """Other settings from now on; what they lengthen or shorten is looked at again at once."""
-        out: list[Effect] = []
-        self.settings = settings
+    def _settings_changed(self, event: events.SettingsChanged, now_ns: int, out: list[Effect]) -> None:
+        """What they lengthen or shorten is looked at again at once."""
+        self.settings = event.settings
         for gpu in self.gpus.values():
-            self.observations.before_change(gpu)
-            gpu.settings = settings
+            gpu.settings = event.settings
             gpu.set_dirty = True
             self._advance(gpu, now_ns, out)
-        return out
 
     def word_on(self, pod: str, source: str) -> tuple[int | None, int | None, bool | None]:
         """What one source has said on a pod's limits: memory, percent, share."""
@@ -559,8 +564,9 @@ class Scheduler:
         gathering.finish()
         return gathering.result()
 
-    def restore(self, checkpoint: Checkpoint, now_ns: int) -> None:
-        """Start as the successor of another daemon; call after its GPUs are known."""
+    def _restored(self, event: events.Restored, now_ns: int, out: list[Effect]) -> None:
+        """Start as the successor of another daemon."""
+        checkpoint = event.checkpoint
         self.on = checkpoint.scheduling_on
         for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
             book = self._limits.setdefault(pod, LimitsBook())
@@ -568,17 +574,14 @@ class Scheduler:
             self._note_memory_source(pod, book.effective().memory_source)
         self.former.remember(self, checkpoint, now_ns)
         for gpu in self.gpus.values():
-            self._advance(gpu, now_ns, [])
-
-    def forget_resuming(self, former: int, gpu_key: str, now_ns: int) -> list[Effect]:
-        """A client we waited for is dead: wait for it no longer."""
-        out: list[Effect] = []
-        gpu = self.gpus.get(gpu_key)
-        if gpu is not None and former in gpu.resuming:
-            self.observations.before_change(gpu)
-            del gpu.resuming[former]
             self._advance(gpu, now_ns, out)
-        return out
+
+    def _former_gone(self, event: events.FormerGone, now_ns: int, out: list[Effect]) -> None:
+        """A client we waited for is dead: wait for it no longer."""
+        gpu = self.gpus.get(event.gpu)
+        if gpu is not None and event.former in gpu.resuming:
+            del gpu.resuming[event.former]
+            self._advance(gpu, now_ns, out)
 
 
 def _queue(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:

@@ -212,10 +212,9 @@ class Daemon:
             for device in self._known_again(gpu):
                 hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
-        hub.scheduler.restore(checkpoint.core_part(saved, alive), now_ns)
+        hub.feed(events.Restored(checkpoint.core_part(saved, alive)), now_ns)
         for pid, start_ticks, run in saved.runs:
             roster.restore_run(Process(pid, start_ticks), run)
-        hub.arm(now_ns)
         logs.info(
             "former life restored",
             clients=len(alive),
@@ -244,8 +243,7 @@ class Daemon:
             logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
         self.config = as_far_as_live(self.config, new)
         logs.change(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
-        hub.perform(hub.scheduler.reconfigure(self.config.core, now_ns))
-        hub.arm(now_ns)
+        hub.feed(events.SettingsChanged(self.config.core), now_ns)
         logs.info("settings reloaded")
         hub.counters.callbacks.add(hub.clock() - now_ns)
 

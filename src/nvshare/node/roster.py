@@ -421,11 +421,8 @@ class Roster:
         self.ended.append(Ended(former.process, former.gpu))
         self._no_longer_absent(former)
         self._close_pidfd(former.pidfd)
-        now_ns = self.hub.clock()
-        self.hub.perform(self.hub.scheduler.forget_resuming(former.client, former.gpu, now_ns))
+        self.hub.feed(events.FormerGone(former.client, former.gpu), self.hub.clock())
         self._withdraw_environment(former.pod)
-        self.hub.changed = True
-        self.hub.arm(now_ns)
         self._forget_runs_soon(former.pod)
 
     def resume(self, connection: Connection, message: Message, now_ns: int) -> None:

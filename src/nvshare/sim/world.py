@@ -195,7 +195,7 @@ class World:
         self.up = True
         self.core = self._new_core()
         if self._checkpoint is not None:
-            self.core.restore(self._checkpoint, now_ns)
+            self.core.handle(events.Restored(self._checkpoint), now_ns)
         for tenancy in self.tenancies.values():
             self._tell_limits(tenancy, now_ns)
         for process in list(self.processes.values()):
