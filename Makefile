@@ -112,7 +112,7 @@ verify: $(READY) simgpu interposer prometheus compiled ## the whole of what `mak
 # The package as installations have it, its hot parts compiled by mypyc: see setup.py.
 compiled: $(COMPILED)/.ready
 	@cp -rp src/nvshare/. $(COMPILED)/nvshare/
-$(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py src/nvshare/wire/*.py src/nvshare/node/*.py)
+$(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py src/nvshare/core/*/*.py src/nvshare/wire/*.py src/nvshare/node/*.py)
 	@rm -rf $(COMPILED)
 	NVSHARE_COMPILE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target $(COMPILED) .
 	@touch $@

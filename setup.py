@@ -26,7 +26,7 @@ if os.environ.get("NVSHARE_COMPILE") == "1":
     from mypyc.build import mypycify
 
     modules = [
-        path for folder in ("core", "wire") for path in sorted(Path("src/nvshare", folder).glob("*.py"))
+        path for folder in ("core", "wire") for path in sorted(Path("src/nvshare", folder).rglob("*.py"))
     ]
     modules += [Path("src/nvshare/node", name) for name in NODE_MODULES]
     hot = [str(path) for path in modules if path.name not in NOT_COMPILED]

@@ -14,6 +14,7 @@ from nvshare.core.account import WHOLE
 from nvshare.core.gpu import Gpu
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.settings import Settings
+from nvshare.core.standing import IDLE
 from nvshare.core.tenant import Tenant
 
 MS = 1_000_000
@@ -183,14 +184,14 @@ class Model:
         return self.core.gpus[gpu].tenants[pod]
 
     def lag_ms(self, pod: str, gpu: str = "GPU-0") -> float:
-        self.gpu(gpu).clock.advance(self.now_ns)
-        return self.tenant(pod, gpu).account.lag_ns(self.gpu(gpu).clock, self.now_ns) / MS
+        self.gpu(gpu).pace.clock.advance(self.now_ns)
+        return self.tenant(pod, gpu).account.lag_ns(self.gpu(gpu).pace.clock, self.now_ns) / MS
 
     # ---- what must hold ------------------------------------------------------------------------
 
     def check(self) -> None:
         for gpu in self.core.gpus.values():
-            gpu.clock.advance(self.now_ns)
+            gpu.advance(self.now_ns)
             self._check_exclusive(gpu)
             self._check_memory(gpu)
             self._check_leases(gpu)
@@ -202,13 +203,13 @@ class Model:
     def _check_exclusive(self, gpu: Gpu) -> None:
         """No two exclusive turns, unless one of them is late; nobody beside one but gap fillers."""
         running = {c.pod for c in self.clients.values() if c.gpu == gpu.key and c.holds}
-        late = {tenant.pod for tenant in gpu.late}
+        late = {tenant.pod for tenant in gpu.floor.undrained}
         limited = [pod for pod in running - late if gpu.tenants[pod].limited]
-        dropping = {tenant.pod for tenant in gpu.draining}
+        dropping = {tenant.pod for tenant in gpu.floor.draining}
         if not limited:
             return
         others = running - late - {limited[0]}
-        if others and not gpu.beside:
+        if others and not gpu.floor.beside:
             # A group member that was just given a quota is on its way out.
             assert dropping, f"{running} run together on {gpu.key}, late: {late}"
             assert set(limited) <= dropping, f"{limited} hold beside {others}"
@@ -216,19 +217,21 @@ class Model:
 
     def _check_memory(self, gpu: Gpu) -> None:
         """What runs together fits, or is being sent away, or one runs alone."""
-        running = [t for t in gpu.tenants.values() if t.holding and t not in gpu.late]
-        total = sum(tenant.used_bytes for tenant in running)
+        running = [t for t in gpu.tenants.values() if t.holding and t not in gpu.floor.undrained]
+        total = sum(tenant.lodging.used_bytes for tenant in running)
         if total > gpu.safe_limit_bytes and len(running) > 1:
-            assert gpu.draining or gpu.switching is not None, f"{total} bytes run together on {gpu.key}"
-        assert gpu.set_bytes == sum(tenant.used_bytes for tenant in gpu.members)
-        members = sum(tenant.used_bytes for tenant in gpu.members)
-        assert members <= gpu.safe_limit_bytes or len(gpu.members) <= 1 or gpu.draining or gpu.switching
+            assert gpu.floor.draining or gpu.residence.founder is not None, (
+                f"{total} bytes run together on {gpu.key}"
+            )
+        members = sum(tenant.lodging.used_bytes for tenant in gpu.residence.members)
+        exchanging = bool(gpu.floor.draining) or gpu.residence.founder is not None
+        assert members <= gpu.safe_limit_bytes or len(gpu.residence.members) <= 1 or exchanging
 
     def _check_leases(self, gpu: Gpu) -> None:
         for tenant in gpu.tenants.values():
             shares = tenant.memory.shares.values()
             assert all(share.charge_bytes >= 0 for share in shares)
-            assert tenant.used_bytes == sum(share.used_bytes for share in shares)
+            assert tenant.lodging.used_bytes == sum(share.used_bytes for share in shares)
 
     def _check_bills(self, gpu: Gpu, tenant: Tenant) -> None:
         account = tenant.account
@@ -240,20 +243,19 @@ class Model:
         )
         assert (account.open_ns >= 0) == (tenant.working > 0)
         assert tenant.window.used_ns(self.now_ns) >= 0
-        assert gpu.waiting_weight >= 0
 
     def _check_debt(self, gpu: Gpu, tenant: Tenant) -> None:
         """Debt is never forgiven nor made up: it moves by what is due and what is billed alone."""
         key = (tenant.pod, gpu.key)
-        account, clock = tenant.account, gpu.clock
+        account, clock = tenant.account, gpu.pace.clock
         lag_ns: float = account.lag_ns(clock, self.now_ns)
-        if tenant.idle:  # slips while it is away are not its own
-            lag_ns += account.weight * (gpu.slipped_ns - tenant.slip_mark_ns) / WHOLE
+        if tenant.standing == IDLE:  # slips while it is away are not its own
+            lag_ns += account.weight * (gpu.pace.slipped_ns - account.slip_mark_ns) / WHOLE
         billed_ns = account.billed_ns + account.expected_ns(self.now_ns)
         ledger = self.ledgers.get(key)
         moved_on = ledger is None or ledger.weight != account.weight or not tenant.limited or tenant.share
         if ledger is not None and not moved_on:
-            slip_ns = gpu.slipped_ns - ledger.slipped_ns
+            slip_ns = gpu.pace.slipped_ns - ledger.slipped_ns
             due = account.weight * (clock.virtual_ns - ledger.virtual_ns + slip_ns) / WHOLE
             slipped = account.weight * slip_ns / WHOLE
             # Whether a slip within one step found the tenant idle or not cannot be told from outside.
@@ -262,7 +264,7 @@ class Model:
             assert lag_ns <= most_ns + 10, f"{key} is owed {lag_ns - most_ns} ns more than is due to it"
             if lag_ns < least_ns - 10:  # credit was capped: never into debt
                 assert lag_ns >= -10 - slipped, f"{key} lost {least_ns - lag_ns} ns and owes {-lag_ns}"
-        self.ledgers[key] = Ledger(lag_ns, clock.virtual_ns, gpu.slipped_ns, billed_ns, account.weight)
+        self.ledgers[key] = Ledger(lag_ns, clock.virtual_ns, gpu.pace.slipped_ns, billed_ns, account.weight)
 
     def _check_snapshot(self) -> None:
         snapshot = self.core.snapshot(self.now_ns)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvshare.core.account import WHOLE, Account, UsageWindow, VirtualClock
+from nvshare.core.account import WHOLE, Account, VirtualClock
+from nvshare.core.books.window import UsageWindow
 
 SECOND = 1_000_000_000
 

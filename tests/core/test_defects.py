@@ -297,5 +297,5 @@ def test_who_waits_in_serial_mode_is_no_overload_if_both_fit() -> None:
         model.use(key, GIB)
         model.request(key)
     snapshot = model.core.snapshot(model.now_ns).gpus[0]
-    assert len(model.gpu().outside) == 1
+    assert len(model.gpu().residence.outside) == 1
     assert not snapshot.overloaded

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from nvshare.core import events
-from nvshare.core.observe import GpuCopy, Observation, observe, unpack
+from nvshare.core.view.observe import GpuCopy, Observation, observe, unpack
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.settings import Settings
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core import effects, events
-from nvshare.core.former import RESUME_WAIT_NS, Gathering
+from nvshare.core.books.returning import WAIT_NS
 from nvshare.core.scheduler import Scheduler
-from nvshare.core.snapshot import Checkpoint
+from nvshare.core.view.checkpoint import Gathering
+from nvshare.core.view.snapshot import Checkpoint
 
 from .model import GIB, MS, SECOND, Model
 from .test_defects import grants
@@ -50,7 +51,7 @@ def test_limits_and_debts_are_there_again(model: Model) -> None:
     assert core.limits_of("a").core_percent == 50
     resume(core, 1, "a", now_ns, holds=True, busy_ns=10 * MS)
     gpu = core.gpus["GPU-0"]
-    assert gpu.tenants["a"].account.lag_ns(gpu.clock, now_ns) == pytest.approx(-5 * MS, abs=2 * MS)
+    assert gpu.tenants["a"].account.lag_ns(gpu.pace.clock, now_ns) == pytest.approx(-5 * MS, abs=2 * MS)
 
 
 def test_the_holder_goes_on_holding_and_nothing_exclusive_is_granted_before_all_are_back(
@@ -60,14 +61,14 @@ def test_the_holder_goes_on_holding_and_nothing_exclusive_is_granted_before_all_
     assert grants(resume(core, 2, "b", now_ns, wants=True)) == []
     assert grants(core.handle(events.Woken(), now_ns + 4 * SECOND)) == []
     resume(core, 1, "a", now_ns + 4 * SECOND, holds=True)
-    assert core.gpus["GPU-0"].holder is core.gpus["GPU-0"].tenants["a"]
+    assert core.gpus["GPU-0"].floor.holder is core.gpus["GPU-0"].tenants["a"]
     assert core.snapshot(now_ns + 4 * SECOND).gpus[0].running_clients == 1
 
 
 def test_after_five_seconds_the_missing_are_not_waited_for(model: Model) -> None:
     core, now_ns = restarted(model)
     resume(core, 2, "b", now_ns, wants=True)
-    woken = core.handle(events.Woken(), now_ns + RESUME_WAIT_NS)
+    woken = core.handle(events.Woken(), now_ns + WAIT_NS)
     assert grants(woken) == [102]
 
 
@@ -90,7 +91,7 @@ def test_a_waiter_is_owed_for_the_time_nobody_was_there(model: Model) -> None:
     core, now_ns = restarted(model, away_ns=2 * SECOND)
     resume(core, 2, "b", now_ns, wants=True)
     gpu = core.gpus["GPU-0"]
-    assert gpu.tenants["b"].account.lag_ns(gpu.clock, now_ns) == pytest.approx(SECOND, rel=0.01)
+    assert gpu.tenants["b"].account.lag_ns(gpu.pace.clock, now_ns) == pytest.approx(SECOND, rel=0.01)
 
 
 def test_an_empty_checkpoint_starts_an_empty_daemon() -> None:

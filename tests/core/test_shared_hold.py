@@ -58,12 +58,12 @@ def test_whoever_cannot_tell_is_billed_by_the_hold(model: Model) -> None:
 def test_its_dead_time_is_learned(model: Model) -> None:
     """So that turns are long enough for it: here 2 ms of every hold go by unused."""
     pair = [model.register("pair"), model.register("pair")]
-    before_ns = model.gpu().dead_ns
+    before_ns = model.gpu().pace.dead_ns
     for number in range(1, 30):
         for key in pair:
             model.request(key)
         for key, after_ns in zip(pair, (8 * MS, 0), strict=True):
             let_go(model, key, after_ns, busy_ns=number * 6 * MS)
         model.pass_time(20 * MS)
-    assert before_ns < model.gpu().dead_ns <= 2 * MS
+    assert before_ns < model.gpu().pace.dead_ns <= 2 * MS
     assert billed_ms(model) == 29 * 6

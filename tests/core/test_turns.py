@@ -78,7 +78,7 @@ def test_a_cap_holds_although_nobody_waits() -> None:
     model.request(key)
     model.pass_time(100 * MS)
     assert model.clients[key].dropping
-    assert model.gpu().drops[DropReason.QUOTA] == 1
+    assert model.gpu().figures.drops[DropReason.QUOTA] == 1
     assert grants(model.release(key, again=True)) == []
     explanation = model.core.snapshot(model.now_ns).gpus[0].tenants[0].explanation
     assert (explanation.state, explanation.reason) == ("waiting", "quota")
@@ -136,7 +136,7 @@ def test_waking_brings_at_most_one_turn_of_credit() -> None:
     model.release(key, MS)
     model.pass_time(3600 * SECOND)
     model.request(key)
-    assert 0 < model.lag_ms("a") <= model.gpu().turn_ns / MS
+    assert 0 < model.lag_ms("a") <= model.gpu().pace.turn_ns / MS
 
 
 def test_a_changed_quota_keeps_what_was_billed() -> None:
@@ -178,7 +178,7 @@ def test_a_gap_stops_the_bill_and_ends_the_hold_when_somebody_waits() -> None:
     assert model.clients[first].holds
     assert model.tenant("a").account.billed_ns == 8 * MS, "holding without working costs nothing"
     assert drops(model.request(second)) == [first]
-    assert model.gpu().drops[DropReason.IDLE] == 1
+    assert model.gpu().figures.drops[DropReason.IDLE] == 1
 
 
 def test_the_next_runs_beside_a_holder_that_does_not_drain() -> None:
@@ -207,15 +207,15 @@ def test_nobody_waits_for_a_late_tenants_drains_until_it_has_drained_in_time_ten
     model.request(following)
     model.pass_time(700 * MS)
     model.release(late, again=True)
-    assert model.tenant("late").late_turns == 10
+    assert model.tenant("late").habits.late_turns == 10
     for _ in range(400):
         for key in (late, following):
             if model.clients[key].dropping:
                 model.release(key, MS, again=True)
         model.pass_time(20 * MS)
-        if model.tenant("late").late_turns == 0:
+        if model.tenant("late").habits.late_turns == 0:
             break
-    assert model.tenant("late").late_turns == 0
+    assert model.tenant("late").habits.late_turns == 0
 
 
 def test_a_pod_on_two_gpus_waits_half_a_second_at_most() -> None:
@@ -299,7 +299,7 @@ def test_turn_and_queue_place_end_with_the_connection_memory_with_the_process() 
     assert tenant.used_bytes == 5 * GIB
     assert model.core.snapshot(model.now_ns).gpus[0].running_clients == 0
     model.step(events.ProcessGone(key))
-    assert model.tenant("a").used_bytes == 0
+    assert model.tenant("a").lodging.used_bytes == 0
 
 
 def test_v2_clients_are_billed_by_what_they_held() -> None:
@@ -345,7 +345,7 @@ def test_queues_are_kept_short_while_somebody_waits_for_memory() -> None:
     for key in (first, second):
         model.use(key, 12 * GIB)
     model.request(first)
-    assert not model.gpu().limited_present
+    assert not model.gpu().hinted.limited_present
     told = [effect for effect in model.request(second) if isinstance(effect, effects.TellHints)]
     assert {effect.client: effect.limited_present for effect in told}[first]
     model.pass_time(SECOND + MS)

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 import pytest
 
 from nvshare.core import events
-from nvshare.core.observe import GpuCopy, observe
+from nvshare.core.view.observe import GpuCopy, observe
 from nvshare.core.scheduler import Scheduler
-from nvshare.core.tally import DEPARTED_MAX, Tally
+from nvshare.core.books.figures import DEPARTED_MAX, PodFigures
 from nvshare.exporters.collect import Collector
 from nvshare.exporters.view import Figures, View
 from nvshare.gpu.reading import GpuReading, ProcessReading, SourceState
@@ -51,9 +51,9 @@ class Node:
             self.now_ns += 1_000_000
         for gpu in self.scheduler.gpus.values():
             for number in range(departed):
-                tally = Tally()
+                tally = PodFigures()
                 tally.occupied_ns, tally.left_ns = 1000 + number, self.now_ns
-                gpu.departed.put(f"default/gone-{number}", tally)
+                gpu.figures.departed.put(f"default/gone-{number}", tally)
 
     def copy(self) -> list[GpuCopy]:
         self.now_ns += SCRAPE_EVERY_NS

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nvshare.core import events
-from nvshare.core.former import Gathering
+from nvshare.core.view.checkpoint import Gathering
 from nvshare.core.scheduler import Scheduler
 from nvshare.gpu.inventory import Inventory
 from nvshare.node import checkpoint

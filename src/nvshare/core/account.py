@@ -10,6 +10,8 @@ Rules:
 4. When the sum of what is owed cannot be repaid (hand-overs cost time too), the clock slips back for
    everybody alike: shares stay in proportion, and nobody hoards credit for a later burst.
 5. Nothing is rounded away: remainders are carried.
+
+What a lag may be at most and at least is said in ``policy/lag.py``, and nowhere else.
 """
 
 from __future__ import annotations
@@ -23,8 +25,6 @@ WHOLE: Final = 100_000
 CLOSED: Final = -1
 NEVER: Final = (1 << 62) - 1
 """The latest moment there is, and the largest number that the compiled core need not allocate."""
-BUCKETS: Final = 32
-"""Of a rolling window."""
 
 
 class VirtualClock:
@@ -50,6 +50,13 @@ class VirtualClock:
                 self.virtual_ns += scaled // self.denominator
                 self._remainder = scaled % self.denominator
         return self.virtual_ns
+
+    def shown_at(self, now_ns: int) -> int:
+        """What it will show then, without moving it."""
+        elapsed_ns = now_ns - self.at_ns
+        if elapsed_ns <= 0:
+            return self.virtual_ns
+        return self.virtual_ns + (elapsed_ns * self.numerator + self._remainder) // self.denominator
 
     def set_rate(self, now_ns: int, numerator: int, denominator: int) -> None:
         assert 0 < numerator <= denominator, (numerator, denominator)
@@ -86,6 +93,7 @@ class Account:
         "open_ns",
         "paused",
         "pending_ns",
+        "slip_mark_ns",
         "virtual_ns",
         "weight",
     )
@@ -99,7 +107,10 @@ class Account:
         self.open_ns = CLOSED  # since when it has been holding and working
         self.paused = False  # the bill stopped at least once since the last settlement
         self.duty_percent = 100  # how much of what it holds it is expected to be billed for
+        self.slip_mark_ns = CLOSED  # of one at rest: how far the clock had slipped by then
         self._remainder = 0
+
+    # ---- the open stretch --------------------------------------------------------------------
 
     def open(self, now_ns: int) -> None:
         if self.open_ns == CLOSED:
@@ -110,6 +121,11 @@ class Account:
             if at_ns > self.open_ns:
                 self.pending_ns += at_ns - self.open_ns
             self.open_ns = CLOSED
+
+    def pause(self, at_ns: int) -> None:
+        """The bill stops for a while."""
+        self.close(at_ns)
+        self.paused = True
 
     def held_since_settled(self, now_ns: int) -> int:
         return self.pending_ns + (now_ns - self.open_ns if self.open_ns != CLOSED else 0)
@@ -122,19 +138,25 @@ class Account:
         duty_percent = self.duty_percent
         return held_ns if duty_percent == 100 else held_ns * duty_percent // 100
 
+    def expect_duty(self, duty_percent: int) -> None:
+        """Learn from a hold that was worked in for so much of it."""
+        self.duty_percent += (max(1, duty_percent) - self.duty_percent + 3) // 4
+
     def virtual_at(self, now_ns: int) -> int:
         """Where the account will stand when what it holds now is billed."""
         return self.virtual_ns + self.expected_ns(now_ns) * WHOLE // self.weight
+
+    # ---- bills -------------------------------------------------------------------------------
 
     def settle(self, now_ns: int, busy_ns: int | None) -> int:
         """Bill what was held since the last time, or less if the client was busy for less."""
         held_ns = self.held_since_settled(now_ns)
         bill_ns = held_ns if busy_ns is None else min(held_ns, max(0, busy_ns))
-        self.settle_hold(now_ns, held_ns, bill_ns)
+        self.settle_hold(now_ns, held_ns, bill_ns, bill_ns)
         return bill_ns
 
-    def settle_hold(self, now_ns: int, held_ns: int, bill_ns: int) -> None:
-        """Bill so much for what was held since the last time."""
+    def settle_hold(self, now_ns: int, held_ns: int, bill_ns: int, had_ns: int) -> None:
+        """Bill so much for what was held since the last time; ``had_ns`` of it count against its lag."""
         if self.open_ns != CLOSED:
             self.open_ns = now_ns
         self.pending_ns = 0
@@ -143,9 +165,9 @@ class Account:
         self.billed_ns += bill_ns
         weight = self.weight
         if weight == WHOLE:  # then there never is a remainder
-            self.virtual_ns += bill_ns
-        elif bill_ns:
-            scaled = bill_ns * WHOLE + self._remainder
+            self.virtual_ns += had_ns
+        elif had_ns:
+            scaled = had_ns * WHOLE + self._remainder
             self.virtual_ns += scaled // weight
             self._remainder = scaled % weight
 
@@ -157,15 +179,42 @@ class Account:
         self.virtual_ns += scaled // self.weight
         self._remainder = scaled % self.weight
 
+    # ---- lag ---------------------------------------------------------------------------------
+
     def lag_ns(self, clock: VirtualClock, now_ns: int) -> int:
         """GPU time owed to the tenant (negative: it is ahead and must wait)."""
         return (clock.virtual_ns - self.virtual_ns) * self.weight // WHOLE - self.expected_ns(now_ns)
+
+    def owe(self, lag_ns: int, clock: VirtualClock) -> None:
+        """Be owed exactly that, whatever it was before."""
+        self.virtual_ns = clock.virtual_ns - lag_ns * WHOLE // self.weight
+        self._remainder = 0
 
     def cap_lag(self, lag_ns: int, clock: VirtualClock) -> None:
         """Be owed no more than that."""
         least_ns = clock.virtual_ns - lag_ns * WHOLE // self.weight
         if self.virtual_ns < least_ns:
             self.virtual_ns = least_ns
+
+    def cap_debt(self, ahead_ns: int, clock: VirtualClock) -> None:
+        """Be no further ahead of the clock than that."""
+        most_ns = clock.virtual_ns + ahead_ns
+        if self.virtual_ns > most_ns:
+            self.virtual_ns = most_ns
+
+    def rest(self, slipped_ns: int) -> None:
+        """Neither waits nor holds: what slips from now on is owed to others, not to it."""
+        self.slip_mark_ns = slipped_ns
+
+    def rejoin(self, slipped_ns: int) -> None:
+        if self.slip_mark_ns != CLOSED:
+            self.virtual_ns -= slipped_ns - self.slip_mark_ns
+            self.slip_mark_ns = CLOSED
+
+    def virtual_of_rest(self, slipped_ns: int) -> int:
+        """Where it will stand once it rejoins."""
+        at_rest = self.slip_mark_ns != CLOSED
+        return self.virtual_ns - (slipped_ns - self.slip_mark_ns) if at_rest else self.virtual_ns
 
     def reweigh(self, weight: int, clock: VirtualClock) -> None:
         """Change the weight and keep the lag: what was billed stays billed."""
@@ -176,54 +225,3 @@ class Account:
         self.virtual_ns = clock.virtual_ns - lag // weight
         self._remainder = 0
         self.weight = weight
-
-
-class UsageWindow:
-    """Billed time in a rolling window, in a fixed number of buckets."""
-
-    __slots__ = ("_amounts_ns", "_bucket_ns", "_last", "_sum_ns")
-
-    def __init__(self, window_ns: int) -> None:
-        self._bucket_ns = max(1, window_ns // BUCKETS)
-        self._amounts_ns = [0] * BUCKETS
-        self._last = 0
-        self._sum_ns = 0  # always that of the amounts
-
-    def _roll(self, bucket: int) -> None:
-        last = self._last
-        if bucket > last:
-            self._last = bucket
-            if self._sum_ns == 0:
-                return  # no bill is negative: all are 0
-            if bucket - last >= BUCKETS:
-                self._amounts_ns = [0] * BUCKETS
-                self._sum_ns = 0
-                return
-            for stale in range(last + 1, bucket + 1):
-                self._sum_ns -= self._amounts_ns[stale % BUCKETS]
-                self._amounts_ns[stale % BUCKETS] = 0
-
-    def add(self, start_ns: int, end_ns: int, amount_ns: int) -> None:
-        """Spread a bill over the stretch of time it is for."""
-        size_ns = self._bucket_ns
-        last = end_ns // size_ns
-        if last != self._last:
-            self._roll(last)
-        first = start_ns // size_ns
-        if first >= last:
-            self._amounts_ns[last % BUCKETS] += amount_ns
-            self._sum_ns += amount_ns
-            return
-        length_ns = end_ns - start_ns
-        for bucket in range(max(first, last - BUCKETS + 1), last + 1):
-            lower = max(start_ns, bucket * size_ns)
-            upper = min(end_ns, (bucket + 1) * size_ns)
-            part_ns = amount_ns * (upper - lower) // length_ns
-            self._amounts_ns[bucket % BUCKETS] += part_ns
-            self._sum_ns += part_ns
-
-    def used_ns(self, now_ns: int) -> int:
-        bucket = now_ns // self._bucket_ns
-        if bucket != self._last:
-            self._roll(bucket)
-        return self._sum_ns

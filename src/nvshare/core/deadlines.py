@@ -14,33 +14,31 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-from nvshare.core import ends, late
 from nvshare.core.account import NEVER
 from nvshare.core.gpu import Gpu
+from nvshare.core.policy import turn_end, undrained
 
 HEAP_LEAST: Final = 64
 
 
 def next_look_ns(gpu: Gpu, drop_ns: int, now_ns: int) -> int:
     """When something is due on a GPU whose present turn must be dropped at ``drop_ns``."""
-    if gpu.draining:
-        at_ns = gpu.drain_deadline_ns
+    floor, residence = gpu.floor, gpu.residence
+    if floor.draining:
+        at_ns = floor.drain_deadline_ns
     else:
-        at_ns = drop_ns if gpu.holder is not None or gpu.group else gpu.wake_ns
-        if gpu.set_check_ns < at_ns:
-            at_ns = gpu.set_check_ns
-    if gpu.idlers and gpu.idlers[0][0] < at_ns:
-        at_ns = gpu.idlers[0][0]
-    if gpu.late or gpu.urgent or gpu.resuming or gpu.recalls:
-        at_ns = min(at_ns, _rare_look_ns(gpu))
+        at_ns = drop_ns if floor.holder is not None or floor.group else gpu.look.wake_ns
+        if residence.check_ns < at_ns:
+            at_ns = residence.check_ns
+    if gpu.idlers.next_ns < at_ns:
+        at_ns = gpu.idlers.next_ns
+    if gpu.returning.deadline_ns < at_ns:
+        at_ns = gpu.returning.deadline_ns
+    if floor.undrained or gpu.line.urgent:
+        at_ns = min(at_ns, undrained.next_look_ns(gpu))
+    if gpu.recalls:
+        at_ns = min(at_ns, min(tenant.memory.deadline_ns() for tenant in gpu.recalls))
     return at_ns if at_ns > now_ns else now_ns + 1  # whatever is due now has been dealt with
-
-
-def _rare_look_ns(gpu: Gpu) -> int:
-    at_ns = late.next_look_ns(gpu)
-    if gpu.resuming and gpu.resume_deadline_ns < at_ns:
-        at_ns = gpu.resume_deadline_ns
-    return min(at_ns, min((tenant.memory.deadline_ns() for tenant in gpu.recalls), default=NEVER))
 
 
 class Deadlines:
@@ -49,7 +47,7 @@ class Deadlines:
     __slots__ = ("_heap", "_most", "_serial", "_unqueued", "bound_ns")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Gpu]] = []  # valid: those that are the GPU's queued_ns
+        self._heap: list[tuple[int, int, Gpu]] = []  # valid: those that are what the GPU's look says
         self._unqueued: list[Gpu] = []  # those whose next look is not in the heap
         self._most = HEAP_LEAST  # entries, before the stale ones are thrown out
         self._serial = 0
@@ -57,22 +55,24 @@ class Deadlines:
 
     def note(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
         """A decision was made: the present turn must be dropped at ``drop_ns``, or later if that is open."""
-        gpu.deadline_ns = at_ns = next_look_ns(gpu, drop_ns, now_ns)
+        look, at_ns = gpu.look, next_look_ns(gpu, drop_ns, now_ns)
+        look.set_deadline(at_ns)
         if at_ns < self.bound_ns:
             self.bound_ns = at_ns
-        if at_ns != gpu.queued_ns or gpu.end_open:
-            gpu.queued_ns = NEVER
-            if not gpu.unqueued:
-                gpu.unqueued = True
+        if at_ns != look.queued_ns or look.end_open:
+            look.set_queued(NEVER)
+            if not look.unqueued:
+                look.set_unqueued(True)
                 self._unqueued.append(gpu)
 
     def settle(self, gpu: Gpu) -> None:
         """Compute the end of a turn that was left open."""
-        if gpu.end_open:
-            gpu.end_open = False
-            decided_ns = gpu.clock.at_ns
-            drop_ns, _ = ends.turn_end(gpu, decided_ns)
-            gpu.deadline_ns = next_look_ns(gpu, drop_ns, decided_ns)
+        look = gpu.look
+        if look.end_open:
+            look.leave_end(False)
+            decided_ns = gpu.pace.clock.at_ns
+            drop_ns, _ = turn_end.turn_end(gpu, decided_ns)
+            look.set_deadline(next_look_ns(gpu, drop_ns, decided_ns))
 
     def settle_all(self) -> None:
         for gpu in self._unqueued:
@@ -85,7 +85,7 @@ class Deadlines:
         heap = self._heap
         while heap:
             at_ns, _, gpu = heap[0]
-            if gpu.queued_ns == at_ns:
+            if gpu.look.queued_ns == at_ns:
                 self.bound_ns = at_ns
                 return at_ns
             heapq.heappop(heap)
@@ -100,28 +100,29 @@ class Deadlines:
         due: list[Gpu] = []
         while heap and heap[0][0] <= now_ns:
             at_ns, _, gpu = heapq.heappop(heap)
-            if gpu.queued_ns == at_ns:
-                gpu.queued_ns = NEVER
+            if gpu.look.queued_ns == at_ns:
+                gpu.look.set_queued(NEVER)
                 due.append(gpu)
         if len(due) > 1:
-            due.sort(key=lambda gpu: (gpu.deadline_ns, gpu.order))
+            due.sort(key=lambda gpu: (gpu.look.deadline_ns, gpu.look.order))
         self.bound_ns = heap[0][0] if heap else NEVER
         return due
 
     def _queue_all(self) -> None:
         heap = self._heap
         for gpu in self._unqueued:
-            gpu.unqueued = False
-            if gpu.end_open:
+            look = gpu.look
+            look.set_unqueued(False)
+            if look.end_open:
                 self.settle(gpu)
-            at_ns = gpu.deadline_ns
-            if at_ns != gpu.queued_ns:
-                gpu.queued_ns = at_ns
+            at_ns = look.deadline_ns
+            if at_ns != look.queued_ns:
+                look.set_queued(at_ns)
                 if at_ns < NEVER:
                     self._serial += 1
                     heapq.heappush(heap, (at_ns, self._serial, gpu))
         self._unqueued.clear()
         if len(heap) > self._most:
-            self._heap = [entry for entry in heap if entry[2].queued_ns == entry[0]]
+            self._heap = [entry for entry in heap if entry[2].look.queued_ns == entry[0]]
             heapq.heapify(self._heap)
             self._most = 2 * len(self._heap) + HEAP_LEAST

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nvshare.core.settings import Settings
-from nvshare.core.snapshot import Checkpoint
+from nvshare.core.view.snapshot import Checkpoint
 
 
 class GpuSeen(NamedTuple):

@@ -9,10 +9,14 @@ Rules:
 4. When each asks: a granted reservation is charged at once; a report of what is used replaces the
    charges of the reservations it has accounted for (their numbers only rise), so no order of
    messages frees a byte twice or forgets one.
-5. A connection that ended keeps its charge until its process is gone.
+5. A connection that ended keeps its charge until its process is gone. A process that comes back on a
+   new one is the same process: it takes its own place, and has no lease until it is told one.
 6. Lowering a limit evicts nothing: it only refuses what comes next.
 7. Clients that cannot ask (protocol 1 and 2) are told a limit of their own: what they use plus an
-   even part of what is free. That is the best their protocol allows.
+   even part of what is free. They are charged what they were told, whatever they say they use.
+8. After a restart nobody is leased anything while a process of the pod that was known is not back:
+   requests wait for it as for a lease, then each asks.
+9. No question costs more because there are more processes or reservations: the charges are kept as a sum.
 """
 
 from __future__ import annotations
@@ -47,7 +51,10 @@ class Share:
         "peak_bytes",
         "recalling",
         "reserved",
+        "reserved_bytes",
+        "told_bytes",
         "used_bytes",
+        "waiting",
     )
 
     def __init__(self, client: int, asks: bool) -> None:
@@ -56,35 +63,49 @@ class Share:
         self.connected = True
         self.used_bytes = 0  # as last reported
         self.peak_bytes = 0
-        self.base_bytes = 0  # charged beside the reservations: what it used, or its lease
+        self.base_bytes = 0  # charged beside the reservations: what it used, its lease, or what it was told
         self.reserved: dict[int, int] = {}  # granted, not yet covered by a report
+        self.reserved_bytes = 0  # always their sum
+        self.told_bytes = -1  # of one that cannot ask: its limit; -1: none was told
         self.leased = False
         self.recalling = False
         self.generation = 0
+        self.waiting = 0  # questions that are not answered yet
 
     @property
     def charge_bytes(self) -> int:
-        return self.base_bytes + sum(self.reserved.values())
+        return self.base_bytes + self.reserved_bytes
 
 
 class MemoryAccount:
     """The memory of one pod on one GPU."""
 
-    __slots__ = ("_deadline_ns", "_waiting", "limit_bytes", "shares", "used_bytes")
+    __slots__ = (
+        "_absent",
+        "_absent_until_ns",
+        "_recall_until_ns",
+        "_waiting",
+        "charged_bytes",
+        "limit_bytes",
+        "shares",
+        "used_bytes",
+    )
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.shares: dict[int, Share] = {}
         self.used_bytes = 0  # always the sum over the shares
+        self.charged_bytes = 0  # and so is this
         self._waiting: list[tuple[int, int, int]] = []  # client, seq, asked, in order of arrival
-        self._deadline_ns = NEVER
-
-    @property
-    def charged_bytes(self) -> int:
-        return sum(share.charge_bytes for share in self.shares.values())
+        self._recall_until_ns = NEVER
+        self._absent: set[int] = set()  # processes that were known before a restart, by their former id
+        self._absent_until_ns = NEVER  # so long requests wait for them
 
     def deadline_ns(self) -> int:
-        return self._deadline_ns
+        """When to call ``expire``."""
+        return min(self._recall_until_ns, self._absent_until_ns)
+
+    # ---- who is here -------------------------------------------------------------------------
 
     def join(self, client: int, asks: bool, now_ns: int, out: list[Effect]) -> Share:
         share = self.shares[client] = Share(client, asks)
@@ -92,14 +113,39 @@ class MemoryAccount:
         self._arrange(now_ns, out)
         return share
 
+    def expect(self, former: int, until_ns: int) -> None:
+        """A process that was known before a restart may come back (rule 8)."""
+        self._absent.add(former)
+        self._absent_until_ns = until_ns
+
+    def give_up(self, former: int, now_ns: int, out: list[Effect]) -> None:
+        """It will not come back."""
+        if former in self._absent:
+            self._no_longer_absent(former)
+            self._arrange(now_ns, out)
+
+    def _no_longer_absent(self, former: int) -> None:
+        self._absent.discard(former)
+        if not self._absent:
+            self._absent_until_ns = NEVER
+
     def resume(
-        self, client: int, used_bytes: int, seq: int, asked_bytes: int, now_ns: int, out: list[Effect]
+        self,
+        client: int,
+        former: int,
+        used_bytes: int,
+        seq: int,
+        asked_bytes: int,
+        now_ns: int,
+        out: list[Effect],
     ) -> None:
-        """A process from the daemon's former life: what it has counts, whatever the limit says now."""
+        """A process is back (rule 5). What it has counts, whatever the limit says now."""
+        self._remove(former)
+        self._no_longer_absent(former)
         share = Share(client, asks=True)
-        share.used_bytes = share.base_bytes = share.peak_bytes = used_bytes
-        self.used_bytes += used_bytes
         self.shares[client] = share
+        self._note_used(share, used_bytes)
+        self._charge(share, used_bytes)
         self._tell_asker(share, out)
         self._arrange(now_ns, out)
         if seq:
@@ -107,32 +153,44 @@ class MemoryAccount:
 
     def _tell_asker(self, share: Share, out: list[Effect]) -> None:
         """Who gets no lease learns the limit too: its program may ask how much memory there is."""
-        if self.limit_bytes and share.asks and len(self.shares) > 1:
+        if self.limit_bytes and share.asks and (len(self.shares) > 1 or self._absent):
             out.append(TellMemoryLimit(share.client, self.limit_bytes))
 
     def disconnect(self, client: int) -> None:
         share = self.shares.get(client)
         if share is not None:
             share.connected = False
-            self._waiting = [entry for entry in self._waiting if entry[0] != client]
+            self._forget_questions(share)
 
     def leave(self, client: int, now_ns: int, out: list[Effect]) -> None:
+        if client in self.shares:
+            self._remove(client)
+            self._arrange(now_ns, out)
+
+    def _remove(self, client: int) -> None:
         share = self.shares.pop(client, None)
         if share is not None:
             self.used_bytes -= share.used_bytes
-            self._waiting = [entry for entry in self._waiting if entry[0] != client]
-            self._arrange(now_ns, out)
+            self.charged_bytes -= share.charge_bytes
+            self._forget_questions(share)
+
+    def _forget_questions(self, share: Share) -> None:
+        if share.waiting:
+            share.waiting = 0
+            self._waiting = [entry for entry in self._waiting if entry[0] != share.client]
+
+    # ---- what they say -----------------------------------------------------------------------
 
     def set_limit(self, limit_bytes: int, now_ns: int, out: list[Effect]) -> None:
         if limit_bytes == self.limit_bytes:
             return
         self.limit_bytes = limit_bytes
+        alone = len(self.shares) == 1
         for share in self.shares.values():
-            if share.connected:
+            if share.connected and share.asks:
                 out.append(TellMemoryLimit(share.client, limit_bytes))
-            if share.leased and not share.recalling:
-                share.leased = False  # leased anew, at the new size, below
-                share.base_bytes = max(share.base_bytes, share.used_bytes)
+            if share.leased and not share.recalling and (alone or limit_bytes == 0):
+                share.leased = False  # leased anew, at the new size, below; of several each is recalled
         self._arrange(now_ns, out)
 
     def report(self, client: int, used_bytes: int, seq: int, now_ns: int, out: list[Effect]) -> None:
@@ -141,15 +199,18 @@ class MemoryAccount:
             return
         freed = used_bytes < share.used_bytes
         if used_bytes != share.used_bytes:
-            self.used_bytes += used_bytes - share.used_bytes
-            share.used_bytes = used_bytes
-            if used_bytes > share.peak_bytes:
-                share.peak_bytes = used_bytes
-        if share.reserved:
-            for done in [number for number in share.reserved if number <= seq]:
-                del share.reserved[done]
+            self._note_used(share, used_bytes)
+        reserved = share.reserved
+        while reserved:
+            first = next(iter(reserved))
+            if first > seq:
+                break
+            self.charged_bytes -= reserved[first]
+            share.reserved_bytes -= reserved.pop(first)
         if not share.leased:
-            share.base_bytes = used_bytes
+            self._charge(share, max(used_bytes, share.told_bytes))
+        elif used_bytes > share.base_bytes or self.limit_bytes == 0:
+            self._charge(share, used_bytes)
         if freed and self._waiting:
             self._serve(now_ns, out)
 
@@ -157,12 +218,13 @@ class MemoryAccount:
         share = self.shares.get(client)
         if share is None or not share.connected:
             return
-        mine = sum(1 for entry in self._waiting if entry[0] == client)
-        if mine >= WAITING_PER_CLIENT or len(share.reserved) >= RESERVATIONS_PER_CLIENT:
+        if share.waiting >= WAITING_PER_CLIENT or len(share.reserved) >= RESERVATIONS_PER_CLIENT:
             self._refuse(share, seq, asked_bytes, out)
-            return
-        self._waiting.append((client, seq, asked_bytes))
-        self._serve(now_ns, out)
+        elif self._must_wait(now_ns):
+            share.waiting += 1
+            self._waiting.append((client, seq, asked_bytes))
+        else:
+            self._decide(share, seq, asked_bytes, out)
 
     def lease_returned(
         self, client: int, generation: int, used_bytes: int, now_ns: int, out: list[Effect]
@@ -171,86 +233,115 @@ class MemoryAccount:
         if share is None or not share.recalling or generation != share.generation:
             return
         share.leased = share.recalling = False
-        self.used_bytes += used_bytes - share.used_bytes
-        share.used_bytes = share.base_bytes = used_bytes
-        share.peak_bytes = max(share.peak_bytes, used_bytes)
+        self._note_used(share, used_bytes)
+        self._charge(share, used_bytes)
         self._arrange(now_ns, out)
 
     def expire(self, now_ns: int, out: list[Effect]) -> None:
-        """A lease did not come back in time: answer those who wait for it."""
-        if now_ns < self._deadline_ns:
-            return
-        self._deadline_ns = NEVER
-        waiting, self._waiting = self._waiting, []
-        for client, seq, asked_bytes in waiting:
-            self._decide(self.shares[client], seq, asked_bytes, out)
+        """What was waited for did not come in time: answer those who wait."""
+        if self._recall_until_ns <= now_ns:
+            self._recall_until_ns = NEVER
+        if self._absent_until_ns <= now_ns:
+            self._absent_until_ns = NEVER
+        self._serve(now_ns, out)
 
-    # ------------------------------------------------------------------
+    # ---- sums --------------------------------------------------------------------------------
+
+    def _note_used(self, share: Share, used_bytes: int) -> None:
+        self.used_bytes += used_bytes - share.used_bytes
+        share.used_bytes = used_bytes
+        if used_bytes > share.peak_bytes:
+            share.peak_bytes = used_bytes
+
+    def _charge(self, share: Share, base_bytes: int) -> None:
+        self.charged_bytes += base_bytes - share.base_bytes
+        share.base_bytes = base_bytes
+
+    def _forget_reserved(self, share: Share) -> None:
+        self.charged_bytes -= share.reserved_bytes
+        share.reserved_bytes = 0
+        share.reserved.clear()
+
+    # ---- leases ------------------------------------------------------------------------------
 
     def _arrange(self, now_ns: int, out: list[Effect]) -> None:
         """Lease, recall or divide, whichever the present processes and limit call for."""
         if self.limit_bytes == 0:
             self._free_for_all(out)
-        elif len(self.shares) == 1:
+        elif len(self.shares) == 1 and not self._absent:
             self._lease_all(out)
         else:
             self._recall(out)
             self._divide(out)
         recalling = any(share.recalling and share.connected for share in self.shares.values())
         if not recalling:
-            self._deadline_ns = NEVER
-        elif self._deadline_ns == NEVER:
-            self._deadline_ns = now_ns + RECALL_TIMEOUT_NS
+            self._recall_until_ns = NEVER
+        elif self._recall_until_ns == NEVER:
+            self._recall_until_ns = now_ns + RECALL_TIMEOUT_NS
         self._serve(now_ns, out)
+
+    def _lease(self, share: Share, lease_bytes: int | None, out: list[Effect]) -> None:
+        share.leased, share.recalling = True, False
+        share.generation += 1
+        self._forget_reserved(share)
+        out.append(TellLease(share.client, share.generation, lease_bytes))
 
     def _free_for_all(self, out: list[Effect]) -> None:
         for share in self.shares.values():
-            if share.asks and share.connected and (not share.leased or share.recalling):
-                share.leased, share.recalling = True, False
-                share.generation += 1
-                share.reserved.clear()
-                out.append(TellLease(share.client, share.generation, None))
-            share.base_bytes = share.used_bytes
+            if share.connected:
+                if share.asks and (not share.leased or share.recalling):
+                    self._lease(share, None, out)
+                elif share.told_bytes > 0:
+                    out.append(TellMemoryLimit(share.client, 0))
+            share.told_bytes = -1
+            self._charge(share, share.used_bytes)
 
     def _lease_all(self, out: list[Effect]) -> None:
         (share,) = self.shares.values()
         if not share.connected:
             return
         if not share.asks:
-            share.base_bytes = self.limit_bytes
-            out.append(TellMemoryLimit(share.client, self.limit_bytes))
+            self._tell_part(share, self.limit_bytes, out)
         elif not share.leased or share.recalling:
-            share.leased, share.recalling = True, False
-            share.generation += 1
-            share.reserved.clear()
-            share.base_bytes = max(self.limit_bytes, share.used_bytes)
-            out.append(TellLease(share.client, share.generation, self.limit_bytes))
+            self._lease(share, self.limit_bytes, out)
+            self._charge(share, max(self.limit_bytes, share.used_bytes))
 
     def _recall(self, out: list[Effect]) -> None:
         for share in self.shares.values():
             if share.leased and not share.recalling and share.connected:
                 share.recalling = True
-                share.base_bytes = max(self.limit_bytes, share.used_bytes)
+                self._charge(share, max(self.limit_bytes, share.used_bytes))
                 out.append(RecallLease(share.client, share.generation))
 
     def _divide(self, out: list[Effect]) -> None:
         mute = [share for share in self.shares.values() if not share.asks and share.connected]
-        if not mute:
-            return
         for share in mute:
-            share.base_bytes = share.used_bytes
+            self._charge(share, share.used_bytes)
         free_bytes = max(0, self.limit_bytes - self.charged_bytes)
         for share in mute:
-            share.base_bytes += free_bytes // len(self.shares)
-            # A limit of 0 would mean none at all.
-            out.append(TellMemoryLimit(share.client, max(1, share.base_bytes)))
+            self._tell_part(share, share.used_bytes + free_bytes // len(self.shares), out)
+
+    def _tell_part(self, share: Share, part_bytes: int, out: list[Effect]) -> None:
+        """To one that cannot ask. A limit of 0 would mean none at all."""
+        part_bytes = max(1, part_bytes)
+        if part_bytes != share.told_bytes:
+            share.told_bytes = part_bytes
+            out.append(TellMemoryLimit(share.client, part_bytes))
+        self._charge(share, max(part_bytes, share.used_bytes))
+
+    # ---- answers -----------------------------------------------------------------------------
+
+    def _must_wait(self, now_ns: int) -> bool:
+        return now_ns < self._recall_until_ns != NEVER or now_ns < self._absent_until_ns != NEVER
 
     def _serve(self, now_ns: int, out: list[Effect]) -> None:
-        if self._deadline_ns != NEVER and now_ns < self._deadline_ns:
+        if not self._waiting or self._must_wait(now_ns):
             return
         waiting, self._waiting = self._waiting, []
         for client, seq, asked_bytes in waiting:
-            self._decide(self.shares[client], seq, asked_bytes, out)
+            share = self.shares[client]
+            share.waiting -= 1
+            self._decide(share, seq, asked_bytes, out)
 
     def _decide(self, share: Share, seq: int, asked_bytes: int, out: list[Effect]) -> None:
         charged_bytes = self.charged_bytes
@@ -258,6 +349,8 @@ class MemoryAccount:
             out.append(Reserved(share.client, seq, share.reserved[seq], charged_bytes))
         elif self.limit_bytes == 0 or charged_bytes + asked_bytes <= self.limit_bytes:
             share.reserved[seq] = asked_bytes
+            share.reserved_bytes += asked_bytes
+            self.charged_bytes += asked_bytes
             out.append(Reserved(share.client, seq, asked_bytes, charged_bytes + asked_bytes))
         else:
             self._refuse(share, seq, asked_bytes, out)

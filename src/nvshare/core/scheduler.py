@@ -1,31 +1,32 @@
 """The core's door: ``handle(event, now_ns) -> effects`` and ``next_deadline_ns()``.
 
-Who drives it calls ``handle`` with every event, in order of time, and with ``Woken`` when the next
-deadline has come. Nothing else makes anything happen, so a run is a function of its events.
+Rules:
+1. Who drives it calls ``handle`` with every event, in order of time, and with ``Woken`` when the next
+   deadline has come. Nothing else makes anything happen, so a run is a function of its events.
+2. Time never goes back: an event that is older than the last counts as of the last one's time, and is counted.
+3. With ``checking`` the books are audited after events: see ``audit``.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from nvshare.core import billing, calm, ends, events, former, gates, late, residency, turns
-from nvshare.core.account import NEVER, WHOLE
+from nvshare.core import audit, events, membership
+from nvshare.core.account import NEVER
 from nvshare.core.audit import EVERY_EVENT, Checking, Health
 from nvshare.core.deadlines import Deadlines
-from nvshare.core.effects import Effect, TellCoreLimit, TellScheduling
-from nvshare.core.gpu import ACTIVE_NS, Gpu
+from nvshare.core.effects import Effect, TellScheduling
+from nvshare.core.gpu import Gpu
 from nvshare.core.limits import NO_SOURCE, LimitsBook, PodLimits
-from nvshare.core.observe import Observation, Observations
-from nvshare.core.report import GpuReport
+from nvshare.core.policy import billing, decide, turns, uncontended
 from nvshare.core.settings import Settings
-from nvshare.core.snapshot import Checkpoint, Snapshot
-from nvshare.core.tally import HERE
+from nvshare.core.standing import HOLDING
 from nvshare.core.tenant import Client, Tenant
-
-STEPS_MAX: Final = 64
-"""Decisions per event and GPU; one event settles within a handful."""
+from nvshare.core.view import checkpoint as saving
+from nvshare.core.view.observe import Observation, Observations
+from nvshare.core.view.report import GpuReport
+from nvshare.core.view.snapshot import Checkpoint, Snapshot
 
 
 class Scheduler:
@@ -38,12 +39,13 @@ class Scheduler:
         self.on = True
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
-        self._limits: dict[str, LimitsBook] = {}
         self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
+        self.observations = Observations()
+        self._limits: dict[str, LimitsBook] = {}
         self._deadlines = Deadlines()
         self._slice_override_ns = 0
-        self.observations = Observations()
-        self.former = former.FormerLife()
+        self._now_ns = -NEVER
+        self._events = 0
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
             events.BusyReported: self._busy_reported,
             events.MemoryUsed: self._memory_used,
@@ -68,12 +70,17 @@ class Scheduler:
 
     def handle(self, event: events.Event, now_ns: int) -> list[Effect]:
         out: list[Effect] = []
+        if now_ns < self._now_ns:
+            now_ns = self._went_back(event, now_ns)
+        self._now_ns = now_ns
         if self._deadlines.bound_ns <= now_ns:
             for gpu in self._deadlines.pop_due(now_ns):
                 if self.observations.open:
                     self.observations.before_change(gpu)
-                if gpu.holder is None or not self._ended_turn(gpu, now_ns, out):
+                if gpu.floor.holder is None or not decide.end_turn_if_due(gpu, now_ns, out):
                     self._advance(gpu, now_ns, out)
+                else:
+                    self._deadlines.note(gpu, NEVER, now_ns)
         if self.observations.open:
             self.observations.before_event(event, self.gpus, self.clients)
         # The two commonest are called by name, which costs the compiled core half as much.
@@ -83,7 +90,17 @@ class Scheduler:
             self._lock_requested(event, now_ns, out)
         else:
             self._handlers[type(event)](event, now_ns, out)
+        self._events += 1
+        if self._events >= self.checking.every_events:
+            self._events = 0
+            audit.audit(self.gpus, self.checking, self.health, self.clients, event)
         return out
+
+    def _went_back(self, event: events.Event, now_ns: int) -> int:
+        self.health.note_clock(event, self._now_ns - now_ns)
+        if self.checking.fatal:
+            raise ValueError(self.health.last_fault)
+        return self._now_ns
 
     def next_deadline_ns(self) -> int | None:
         """When to call with ``Woken`` at the latest, or None if nothing is due by itself."""
@@ -94,135 +111,17 @@ class Scheduler:
         """Never later than the next deadline, and known without computing it."""
         return self._deadlines.bound_ns
 
-    # ---- one GPU moves on --------------------------------------------------------------------
-
     def _advance(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-        clock = gpu.clock
-        if clock.at_ns < now_ns:
-            clock.advance(now_ns)
-        if gpu.idlers and gpu.idlers[0][0] <= now_ns:
-            self._review_idlers(gpu, now_ns)
-        if gpu.recalls:
-            self._review_recalls(gpu, now_ns, out)
-        if gpu.resuming and gpu.resume_deadline_ns <= now_ns:
-            gpu.resuming.clear()
-            gpu.resume_deadline_ns = NEVER
-        drop_ns = self._decide(gpu, now_ns, out)
-        waits = gpu.someone_waits()
-        if waits is not gpu.hinted_waits or gpu.beside is not gpu.hinted_beside:
-            gates.refresh_hints(gpu, out)
-        if gpu.outside and not gpu.limited_present:
-            self._tell_limited_present(gpu, None, out)  # until somebody goes; who waits changes all the time
-        self._deadlines.note(gpu, drop_ns, now_ns)
+        self._deadlines.note(gpu, decide.decide(gpu, now_ns, out), now_ns)
 
-    def _ended_turn(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
-        """If the end of an exclusive turn has come and nothing else can be due: the short way."""
-        if (
-            gpu.free_ready
-            or gpu.late
-            or gpu.urgent
-            or gpu.draining
-            or gpu.set_dirty
-            or gpu.set_check_ns <= now_ns
-            or gpu.switching is not None
-            or gpu.resuming
-            or gpu.recalls
-            or (gpu.idlers and gpu.idlers[0][0] <= now_ns)
-        ):
-            return False
-        clock = gpu.clock
-        if clock.at_ns < now_ns:
-            clock.advance(now_ns)
-        drop_ns, reason = ends.turn_end(gpu, now_ns)
-        if drop_ns > now_ns:
-            return False
-        turns.drop_all(gpu, reason, now_ns, out)
-        if gpu.late:  # nobody waits for the drain of one that runs by duty cycle
-            return False
-        self._deadlines.note(gpu, NEVER, now_ns)
-        return True
-
-    def _decide(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> int:
-        """Do all that is due on a GPU; returns when its turn must be dropped, if it has one."""
-        gpu.end_open = False
-        for _ in range(STEPS_MAX):
-            while gpu.requeue:
-                _queue(gpu, gpu.requeue.pop(), now_ns, out)
-            if gpu.late or gpu.urgent:
-                late.review(gpu, now_ns, out)
-            if gpu.draining:
-                if now_ns < gpu.drain_deadline_ns:
-                    break
-                late.give_up_waiting(gpu, now_ns, out)
-                continue
-            if gpu.switching is not None:
-                residency.found_set(gpu, now_ns, out)
-                continue
-            if gpu.set_dirty or gpu.set_check_ns <= now_ns:
-                residency.review(gpu, now_ns, out)
-                continue
-            if gpu.holder is None:
-                if not gpu.group:
-                    if not turns.start_turn(gpu, now_ns, out):
-                        break
-                elif gpu.free_ready:
-                    turns.join_group(gpu, now_ns, out)
-            elif gpu.free_ready and turns.may_fill_gaps(gpu):
-                turns.fill_gaps(gpu, now_ns, out)
-            least_ns = ends.least_end(gpu)
-            if least_ns > now_ns:
-                gpu.end_open = least_ns < NEVER
-                return least_ns
-            drop_ns, reason = ends.turn_end(gpu, now_ns)
-            if drop_ns > now_ns:
-                return drop_ns
-            turns.drop_all(gpu, reason, now_ns, out)
-        return NEVER
-
-    def _review_idlers(self, gpu: Gpu, now_ns: int) -> None:
-        while gpu.idlers and gpu.idlers[0][0] <= now_ns:
-            at_ns, _, tenant = heapq.heappop(gpu.idlers)
-            if at_ns != tenant.look_ns:
-                continue
-            tenant.look_ns = NEVER
-            if not tenant.idle:
-                continue
-            if tenant.idle_since_ns + ACTIVE_NS > now_ns:
-                gpu.look_again(tenant, tenant.idle_since_ns + ACTIVE_NS)
-                continue
-            gpu.deactivate(tenant, now_ns)
-            residency.leave(gpu, tenant)
-            if not tenant.clients:
-                self._forget_if_even(gpu, tenant, now_ns)
-
-    def _forget_if_even(self, gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
-        """Debt outlives processes: a pod that left in debt is remembered until time has repaid it."""
-        virtual_ns = tenant.account.virtual_ns - (gpu.slipped_ns - tenant.slip_mark_ns)
-        wait_ns = gpu.clock.real_until(virtual_ns) if tenant.limited else 0
-        if wait_ns > 0:
-            gpu.look_again(tenant, now_ns + wait_ns)
-        elif gpu.tenants.get(tenant.pod) is tenant:
-            del gpu.tenants[tenant.pod]
-            gpu.departed.put(tenant.pod, tenant.tally)
-
-    def _review_recalls(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-        for tenant in list(gpu.recalls):
-            tenant.memory.expire(now_ns, out)
-            if tenant.memory.deadline_ns() == NEVER:
-                del gpu.recalls[tenant]
-
-    def _note_recall(self, gpu: Gpu, tenant: Tenant) -> None:
-        if tenant.memory.deadline_ns() < NEVER:
-            gpu.recalls[tenant] = None
-
-    # ---- clients -----------------------------------------------------------------------------
+    # ---- turns -------------------------------------------------------------------------------
 
     def _lock_requested(self, event: events.LockRequested, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event[0])
         if client is None or not self.on or not client.connected:
             return
         gpu = client.gpu
-        if client.tenant.limited or not calm.join(gpu, client, now_ns, out):
+        if client.tenant.limited or not uncontended.join(gpu, client, now_ns, out):
             turns.request(gpu, client, now_ns, out)
             self._advance(gpu, now_ns, out)
 
@@ -232,17 +131,14 @@ class Scheduler:
         if client is None or not self.on or not client.connected:
             return
         gpu = client.gpu
-        gpu.clock.advance(now_ns)
+        gpu.advance(now_ns)
         if again and client.holds and not client.wants:
-            client.wants = True
-            client.wanted_ns = now_ns
-            client.told_waiting = False
-            client.tenant.wanting += 1
+            client.ask(now_ns)
         turns.release(gpu, client, busy_ns, kernel_ns, now_ns, out)
-        if not gpu.requeue and not gpu.ready and calm.is_calm(gpu, now_ns):
-            if not gpu.group:
-                gpu.wake_ns = NEVER
-            gpu.end_open = False
+        if uncontended.is_uncontended(gpu, now_ns):
+            if not gpu.floor.group:
+                gpu.look.wake_at(NEVER)
+            gpu.look.leave_end(False)
             self._deadlines.note(gpu, NEVER, now_ns)
         else:
             self._advance(gpu, now_ns, out)
@@ -253,129 +149,79 @@ class Scheduler:
         if client is None or not client.connected:
             return
         gpu = client.gpu
-        if gpu.end_open:
-            self._deadlines.settle(gpu)
-        gpu.clock.advance(now_ns)
+        self._bring(gpu, now_ns)
         changed = billing.report_busy(gpu, client, busy_ns, idle_ns, now_ns)
         # A holder's end was foreseen by how much of its holds it used to work; that is known better now.
-        if changed or client.tenant is gpu.holder:
+        if changed or client.tenant.standing == HOLDING:
             self._advance(gpu, now_ns, out)
 
+    # ---- clients -----------------------------------------------------------------------------
+
     def _client_registered(self, event: events.ClientRegistered, now_ns: int, out: list[Effect]) -> None:
-        gpu, client = self._add_client(event.client, event.pod, event.gpu, event.version, now_ns)
-        out.append(TellScheduling(client.key, self.on))
-        tenant = client.tenant
-        if tenant.limited:
-            out.append(TellCoreLimit(client.key, tenant.percent))
-        tenant.memory.join(client.key, client.version >= 3, now_ns, out)
+        gpu = self._gpu_for_newcomer(event.client, event.gpu, now_ns)
+        tenant = self._tenant(gpu, event.pod, now_ns)
+        client = self.clients[event.client] = membership.register(
+            gpu, tenant, event.client, event.version, self.on, now_ns, out
+        )
         self._after_membership(gpu, tenant, client, now_ns, out)
 
     def _client_resumed(self, event: events.ClientResumed, now_ns: int, out: list[Effect]) -> None:
-        if event.former in self.clients:
+        gpu = self._gpu_for_newcomer(event.client, event.gpu, now_ns)
+        tenant = self._tenant(gpu, event.pod, now_ns)
+        former = self.clients.pop(event.former, None)
+        if former is not None and former.tenant is not tenant:  # it moved: the old place is left for good
+            self.clients[event.former] = former
             self._process_gone(events.ProcessGone(event.former), now_ns, out)
-        gpu, client = self._add_client(event.client, event.pod, event.gpu, 3, now_ns)
-        out.append(TellScheduling(client.key, self.on))
-        tenant = client.tenant
-        client.busy_ns = event.busy_ns
-        if tenant.limited:
-            out.append(TellCoreLimit(client.key, tenant.percent))
-        tenant.memory.resume(
-            client.key, event.used_bytes, event.reserve_seq, event.reserve_bytes, now_ns, out
+            former = None
+        client = self.clients[event.client] = membership.resume(
+            gpu, tenant, former, event, self.on, now_ns, out
         )
-        gpu.set_used(tenant, tenant.memory.used_bytes)
-        billed_busy_ns = gpu.resuming.get(event.former, event.busy_ns)
-        billing.charge(gpu, tenant, max(0, event.busy_ns - billed_busy_ns))  # while no daemon was there
-        if self.on and event.holds:
-            turns.resume_hold(gpu, client, now_ns)
-            residency.resume_member(gpu, tenant, now_ns)
-        if self.on and event.wants:
-            turns.request(gpu, client, now_ns, out)
-        gpu.resuming.pop(event.former, None)
         self._after_membership(gpu, tenant, client, now_ns, out)
 
-    def _add_client(self, key: int, pod: str, gpu_key: str, version: int, now_ns: int) -> tuple[Gpu, Client]:
+    def _gpu_for_newcomer(self, key: int, gpu_key: str, now_ns: int) -> Gpu:
         if key in self.clients:
             raise ValueError(f"client {key:016x} is registered already")
         gpu = self.gpus.get(gpu_key)
         if gpu is None:
             raise ValueError(f"no such GPU: {gpu_key!r}")
-        gpu.clock.advance(now_ns)
+        gpu.advance(now_ns)
+        return gpu
+
+    def _tenant(self, gpu: Gpu, pod: str, now_ns: int) -> Tenant:
         tenant = gpu.tenants.get(pod)
         if tenant is None:
-            tenant = self._new_tenant(gpu, pod, now_ns)
-        client = Client(key, tenant, gpu, version)
-        if tenant.limited and not tenant.clients:
-            gpu.limited_tenants += 1
-        tenant.clients[key] = client
-        tenant.tally.left_ns = HERE
-        self.clients[key] = client
-        return gpu, client
-
-    def _new_tenant(self, gpu: Gpu, pod: str, now_ns: int) -> Tenant:
-        limits = self.limits_of(pod)
-        tally = gpu.departed.take(pod)
-        tenant = Tenant(pod, limits, gpu.clock.virtual_ns, self.settings.compute_window_ns, tally)
-        tenant.slip_mark_ns = gpu.slipped_ns
-        tenant.idle_since_ns = now_ns
-        lag_ns = self.former.claim(pod, gpu.key, limits.core_percent, now_ns)
-        tenant.account.virtual_ns -= lag_ns * WHOLE // tenant.account.weight
-        gpu.tenants[pod] = tenant
+            tenant = membership.new_tenant(gpu, pod, self.limits_of(pod), now_ns)
         return tenant
 
     def _after_membership(
         self, gpu: Gpu, tenant: Tenant, newcomer: Client | None, now_ns: int, out: list[Effect]
     ) -> None:
-        self._note_recall(gpu, tenant)
-        self._tell_limited_present(gpu, newcomer, out)
-        everywhere = [
-            other.tenants[tenant.pod] for other in self.gpus.values() if tenant.pod in other.tenants
-        ]
-        spans_gpus = sum(1 for one in everywhere if one.clients) > 1
-        for one in everywhere:
-            one.spans_gpus = spans_gpus
+        membership.changed(gpu, tenant, newcomer, out)
+        everywhere = [other for other in self.gpus.values() if tenant.pod in other.tenants]
+        spans_gpus = sum(1 for other in everywhere if other.tenants[tenant.pod].clients) > 1
+        for other in everywhere:
+            if membership.spans_gpus(other, other.tenants[tenant.pod], spans_gpus) and other is not gpu:
+                if self.observations.open:
+                    self.observations.before_change(other)
+                self._advance(other, now_ns, out)
         self._advance(gpu, now_ns, out)
 
     def _client_disconnected(self, event: events.ClientDisconnected, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event.client)
-        if client is None or not client.connected:
-            return
-        gpu = client.gpu
-        gpu.clock.advance(now_ns)
-        client.connected = False
-        if not any(other.connected for other in client.tenant.clients.values()):
-            client.tenant.tally.left_ns = now_ns
-        self._withdraw(gpu, client, now_ns, out)
-        client.tenant.memory.disconnect(client.key)
-        self._advance(gpu, now_ns, out)
-
-    def _withdraw(self, gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
-        """Turn and queue place end at once, before anybody else is granted anything."""
-        tenant = client.tenant
-        if client.wants:
-            client.wants = False
-            tenant.wanting -= 1
-            if tenant.wanting == 0:
-                gpu.take_ready(tenant)
-                residency.take_outside(gpu, tenant)
-                if tenant.holding == 0:
-                    gpu.went_idle(tenant, now_ns)
-        turns.release(gpu, client, None, 0, now_ns, out)
+        if client is not None and client.connected:
+            client.gpu.advance(now_ns)
+            membership.disconnect(client.gpu, client, now_ns, out)
+            self._advance(client.gpu, now_ns, out)
 
     def _process_gone(self, event: events.ProcessGone, now_ns: int, out: list[Effect]) -> None:
-        client = self.clients.get(event.client)
-        if client is None:
-            return
-        self._client_disconnected(events.ClientDisconnected(event.client), now_ns, out)
-        gpu, tenant = client.gpu, client.tenant
-        del self.clients[event.client]
-        del tenant.clients[event.client]
-        if tenant.limited and not tenant.clients:
-            gpu.limited_tenants -= 1
-        tenant.memory.leave(client.key, now_ns, out)
-        gpu.set_used(tenant, tenant.memory.used_bytes)
-        if not tenant.clients and tenant.idle:
-            gpu.look_again(tenant, max(now_ns, tenant.idle_since_ns + ACTIVE_NS))
-        self._after_membership(gpu, tenant, None, now_ns, out)
+        client = self.clients.pop(event.client, None)
+        if client is not None:
+            gpu = client.gpu
+            gpu.advance(now_ns)
+            if client.connected:
+                membership.disconnect(gpu, client, now_ns, out)
+            membership.remove(gpu, client, now_ns, out)
+            self._after_membership(gpu, client.tenant, None, now_ns, out)
 
     # ---- memory ------------------------------------------------------------------------------
 
@@ -387,9 +233,9 @@ class Scheduler:
         gpu, tenant = client.gpu, client.tenant
         memory = tenant.memory
         memory.report(key, used_bytes, seq, now_ns, out)
-        if memory.used_bytes != tenant.used_bytes:
+        if memory.used_bytes != tenant.lodging.used_bytes:
             gpu.set_used(tenant, memory.used_bytes)
-        if gpu.set_dirty:
+        if gpu.residence.dirty:
             self._advance(gpu, now_ns, out)
 
     def _memory_asked(self, event: events.MemoryAsked, now_ns: int, out: list[Effect]) -> None:
@@ -412,50 +258,46 @@ class Scheduler:
         gpu = self.gpus.get(event.gpu)
         if gpu is None:
             total_bytes = event.total_bytes or self.settings.default_gpu_memory_bytes
+            order, override_ns = len(self.gpus), self._slice_override_ns
             gpu = self.gpus[event.gpu] = Gpu(
-                event.gpu, total_bytes, event.number, self.settings, now_ns, order=len(self.gpus)
+                event.gpu, total_bytes, event.number, self.settings, now_ns, order, override_ns
             )
-            gpu.slice_override_ns = self._slice_override_ns
         else:
-            gpu.index = event.number
-            gpu.total_bytes = event.total_bytes or gpu.total_bytes
-            gpu.set_dirty = True
+            gpu.set_index(event.number)
+            gpu.residence.set_total(event.total_bytes or gpu.residence.total_bytes)
         self._advance(gpu, now_ns, out)
 
     def _gpu_sampled(self, event: events.GpuSampled, now_ns: int, out: list[Effect]) -> None:
         gpu = self.gpus.get(event.gpu)
-        if gpu is None:
-            return
-        gpu.stranger_bytes = max(0, event.used_bytes - gpu.counted_bytes)
-        gpu.set_dirty = True
-        self._advance(gpu, now_ns, out)
+        if gpu is not None:
+            gpu.residence.see_used(event.used_bytes)
+            self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:
         self._slice_override_ns = event.slice_ns
         for gpu in self.gpus.values():
-            gpu.slice_override_ns = event.slice_ns
-            gpu.set_dirty = True
+            gpu.residence.override_slice(event.slice_ns)
             self._advance(gpu, now_ns, out)
 
     def _settings_changed(self, event: events.SettingsChanged, now_ns: int, out: list[Effect]) -> None:
         """What they lengthen or shorten is looked at again at once."""
         self.settings = event.settings
         for gpu in self.gpus.values():
-            gpu.settings = event.settings
-            gpu.set_dirty = True
+            gpu.configure(event.settings, now_ns)
             self._advance(gpu, now_ns, out)
 
-    def word_on(self, pod: str, source: str) -> tuple[int | None, int | None, bool | None]:
-        """What one source has said on a pod's limits: memory, percent, share."""
-        return self.words_on(pod).get(source, (None, None, None))
+    # ---- limits ------------------------------------------------------------------------------
 
-    def words_on(self, pod: str) -> dict[str, tuple[int | None, int | None, bool | None]]:
-        """What each source has said on them."""
+    def limits_said(self, pod: str) -> dict[str, tuple[int | None, int | None, bool | None]]:
+        """What each source has said on a pod's limits: memory, percent, share."""
         book = self._limits.get(pod)
         return book.words() if book is not None else {}
 
+    def limits_said_by(self, pod: str, source: str) -> tuple[int | None, int | None, bool | None]:
+        return self.limits_said(pod).get(source, (None, None, None))
+
     def limited_pods(self) -> list[str]:
-        """Those on whose limits somebody has said a word."""
+        """Those on whose limits some source has said anything."""
         return list(self._limits)
 
     def limits_of(self, pod: str) -> PodLimits:
@@ -478,51 +320,20 @@ class Scheduler:
         for gpu in self.gpus.values():
             tenant = gpu.tenants.get(event.pod)
             if tenant is not None:
-                self._apply_limits(gpu, tenant, limits, now_ns, out)
-
-    def _apply_limits(
-        self, gpu: Gpu, tenant: Tenant, limits: PodLimits, now_ns: int, out: list[Effect]
-    ) -> None:
-        gpu.clock.advance(now_ns)
-        tenant.memory.set_limit(limits.memory_bytes, now_ns, out)
-        self._note_recall(gpu, tenant)
-        changed = (limits.core_percent, limits.share) != (tenant.percent, tenant.share)
-        if changed:
-            told = limits.core_percent != tenant.percent
-            turns.change_quota(gpu, tenant, limits.core_percent, limits.share, now_ns, out)
-            if told:
-                out.extend(
-                    TellCoreLimit(client.key, limits.core_percent)
-                    for client in tenant.clients.values()
-                    if client.connected
-                )
-            self._tell_limited_present(gpu, None, out)
-        self._advance(gpu, now_ns, out)
-        if changed:
-            turns.note_quota_change(gpu, tenant, now_ns)
-
-    def _tell_limited_present(self, gpu: Gpu, newcomer: Client | None, out: list[Effect]) -> None:
-        """All clients know whether they must keep their queues short; all but a newcomer did before."""
-        present = gpu.must_pace()
-        if present != gpu.limited_present:
-            gpu.limited_present = present
-            for tenant in gpu.tenants.values():
-                for client in tenant.clients.values():
-                    gpu.hint(client, client.hints[0], client.hints[2], out)
-        elif present and newcomer is not None and not newcomer.hints[1]:
-            gpu.hint(newcomer, newcomer.hints[0], newcomer.hints[2], out)
+                gpu.advance(now_ns)
+                changed = membership.set_limits(gpu, tenant, limits, now_ns, out)
+                self._advance(gpu, now_ns, out)
+                if changed:
+                    turns.note_quota_change(gpu, tenant, now_ns)
 
     def _scheduling_set(self, event: events.SchedulingSet, now_ns: int, out: list[Effect]) -> None:
         if event.on == self.on:
             return
         self.on = event.on
         for gpu in self.gpus.values():
-            gpu.clock.advance(now_ns)
+            gpu.advance(now_ns)
             if not event.on:
-                for client in [c for t in gpu.tenants.values() for c in t.clients.values()]:
-                    self._withdraw(gpu, client, now_ns, [])
-                gpu.switching = None
-                gpu.set_dirty = True
+                membership.withdraw_all(gpu, now_ns)
             self._advance(gpu, now_ns, out)
         for client in self.clients.values():
             if client.connected:
@@ -530,6 +341,40 @@ class Scheduler:
 
     def _woken(self, event: events.Woken, now_ns: int, out: list[Effect]) -> None:
         """Deadlines were dealt with on the way in."""
+
+    # ---- restarts ----------------------------------------------------------------------------
+
+    def _restored(self, event: events.Restored, now_ns: int, out: list[Effect]) -> None:
+        """Start as the successor of another daemon."""
+        checkpoint = event.checkpoint
+        self.on = checkpoint.scheduling_on
+        for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
+            book = self._limits.setdefault(pod, LimitsBook())
+            book.put(source, memory_bytes, core_percent, share)
+            self._note_memory_source(pod, book.effective().memory_source)
+        lags = {(pod, gpu): lag_ns for pod, gpu, lag_ns in checkpoint.lags}
+        for record in checkpoint.clients:
+            lags.setdefault((record.pod, record.gpu), 0)
+        away_ns = max(0, now_ns - checkpoint.taken_ns)
+        for (pod, gpu_key), lag_ns in lags.items():
+            gpu = self.gpus.get(gpu_key)
+            if gpu is not None and pod not in gpu.tenants:
+                gpu.advance(now_ns)
+                membership.expect_tenant(gpu, pod, self.limits_of(pod), lag_ns, away_ns, now_ns)
+        for record in checkpoint.clients:
+            gpu = self.gpus.get(record.gpu)
+            if gpu is not None:
+                membership.expect_client(gpu, record, now_ns)
+        for gpu in self.gpus.values():
+            self._advance(gpu, now_ns, out)
+
+    def _former_gone(self, event: events.FormerGone, now_ns: int, out: list[Effect]) -> None:
+        """A client we waited for will not come back."""
+        gpu = self.gpus.get(event.gpu)
+        if gpu is not None and gpu.returning.expects(event.former):
+            gpu.advance(now_ns)
+            membership.forget_former(gpu, event.former, now_ns, out)
+            self._advance(gpu, now_ns, out)
 
     # ---- looking in --------------------------------------------------------------------------
 
@@ -541,8 +386,9 @@ class Scheduler:
         return now_ns
 
     def _bring(self, gpu: Gpu, now_ns: int) -> None:
-        self._deadlines.settle(gpu)
-        gpu.clock.advance(now_ns)
+        if gpu.look.end_open:
+            self._deadlines.settle(gpu)
+        gpu.advance(now_ns)
 
     def begin_observation(self, forget_before_ns: int, now_ns: int) -> Observation:
         """Of all GPUs now, without pods that left before then. Whoever begins it ends it."""
@@ -558,36 +404,8 @@ class Scheduler:
 
     def checkpoint(self, now_ns: int) -> Checkpoint:
         """What the next daemon must know, at one moment."""
-        gathering = former.Gathering(self, lambda gpu: self.look(gpu, now_ns), now_ns)
+        gathering = saving.Gathering(self, lambda gpu: self.look(gpu, now_ns), now_ns)
         for _ in gathering.steps():
             pass
         gathering.finish()
         return gathering.result()
-
-    def _restored(self, event: events.Restored, now_ns: int, out: list[Effect]) -> None:
-        """Start as the successor of another daemon."""
-        checkpoint = event.checkpoint
-        self.on = checkpoint.scheduling_on
-        for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
-            book = self._limits.setdefault(pod, LimitsBook())
-            book.put(source, memory_bytes, core_percent, share)
-            self._note_memory_source(pod, book.effective().memory_source)
-        self.former.remember(self, checkpoint, now_ns)
-        for gpu in self.gpus.values():
-            self._advance(gpu, now_ns, out)
-
-    def _former_gone(self, event: events.FormerGone, now_ns: int, out: list[Effect]) -> None:
-        """A client we waited for is dead: wait for it no longer."""
-        gpu = self.gpus.get(event.gpu)
-        if gpu is not None and event.former in gpu.resuming:
-            del gpu.resuming[event.former]
-            self._advance(gpu, now_ns, out)
-
-
-def _queue(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    if tenant.wanting == 0 or tenant.holding or tenant.place or tenant in gpu.free_ready:
-        return
-    if tenant.in_set:
-        gpu.push_ready(tenant)
-    elif tenant not in gpu.outside:
-        residency.enqueue(gpu, tenant, now_ns, out)

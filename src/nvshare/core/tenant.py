@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nvshare.core.account import CLOSED, NEVER, WHOLE, Account, UsageWindow
+from nvshare.core.account import WHOLE, Account
+from nvshare.core.books.figures import PodFigures
+from nvshare.core.books.floor import TAIL_FIRST_GUESS_NS, Hold
+from nvshare.core.books.idlers import Idling
+from nvshare.core.books.line import Seat
+from nvshare.core.books.pace import Tempo
+from nvshare.core.books.residence import Lodging
+from nvshare.core.books.window import UsageWindow
 from nvshare.core.effects import Drop, DropReason, Grant
 from nvshare.core.limits import PodLimits
 from nvshare.core.memory import MemoryAccount
-from nvshare.core.tally import Tally
+from nvshare.core.standing import ABSENT, FOLLOWS, Standing
 
 if TYPE_CHECKING:
     from nvshare.core.gpu import Gpu
 
 UNLIMITED_PERCENT: Final = 100
-TAIL_FIRST_GUESS_NS: Final = 10_000_000
 
 
 class Client:
@@ -68,59 +74,159 @@ class Client:
     def reports_busy(self) -> bool:
         return self.version >= 3
 
+    def ask(self, now_ns: int) -> None:
+        self.wants = True
+        self.wanted_ns = now_ns
+        self.told_waiting = False
+        self.tenant.wanting += 1
+
+    def stop_asking(self) -> None:
+        if self.wants:
+            self.wants = False
+            self.tenant.wanting -= 1
+
+    def enter(self, now_ns: int) -> None:
+        """Through the gate, or held open for it."""
+        if not self.holds:
+            self.holds = True
+            self.granted_ns = now_ns
+            self.hold_mark_ns = self.busy_ns
+            self.tenant.holding += 1
+            self.tenant.working += 1
+        elif self.idle:
+            self.idle = False
+            self.tenant.working += 1
+        self.dropping = False
+
+    def close(self) -> None:
+        self.dropping = True
+
+    def let_go(self) -> None:
+        self.holds = self.dropping = False
+        tenant = self.tenant
+        tenant.holding -= 1
+        if self.idle:
+            self.idle = False
+        else:
+            tenant.working -= 1
+
+    def pause(self) -> None:
+        self.idle = True
+        self.tenant.working -= 1
+
+    def go_on(self) -> None:
+        self.idle = False
+        self.tenant.working += 1
+
+    def tell_busy(self, busy_ns: int) -> None:
+        if busy_ns > self.busy_ns:
+            self.busy_ns = busy_ns
+
+    def tell_waiting(self, waiting: bool) -> None:
+        self.told_waiting = waiting
+
+    def tell_hints(self, hints: tuple[bool, bool, bool]) -> None:
+        self.hints = hints
+
+    def disconnect(self) -> None:
+        self.connected = False
+
+    def take_over(self, former: Client) -> None:
+        """The same process on a new connection: it has what the former had, and nobody counts it twice."""
+        self.wants, former.wants = former.wants, False
+        self.wanted_ns = former.wanted_ns
+        self.holds, former.holds = former.holds, False
+        self.dropping, former.dropping = former.dropping, False
+        self.idle, former.idle = former.idle, False
+        self.granted_ns = former.granted_ns
+        self.hold_mark_ns = former.hold_mark_ns
+        self.busy_ns = max(self.busy_ns, former.busy_ns)
+
+
+class Habits:
+    """What was learned of how a tenant works."""
+
+    __slots__ = (
+        "gap_known_ns",
+        "gap_permille",
+        "kernel_ns",
+        "late_turns",
+        "longest_wait_ns",
+        "served_ns",
+        "tail_ns",
+        "turns",
+        "unresponsive",
+    )
+
+    def __init__(self) -> None:
+        self.tail_ns = TAIL_FIRST_GUESS_NS  # expected time from DROP to drained
+        self.kernel_ns = 0  # longest kernel its clients reported lately
+        self.gap_permille = 0  # busy time per unused time of a hold nobody shared, times 1000
+        self.gap_known_ns = -1  # when that was last measured
+        self.late_turns = 0  # turns it must drain in time before we wait for it again
+        self.unresponsive = False
+        self.served_ns = 0  # when its last hold ended
+        self.turns = 0
+        self.longest_wait_ns = 0
+
+    def drained(self, tail_ns: int) -> None:
+        """In time."""
+        self.tail_ns += (tail_ns - self.tail_ns) // 4
+        if self.late_turns:
+            self.late_turns -= 1
+
+    def drains_late(self, turns: int) -> None:
+        self.late_turns = turns
+
+    def set_unresponsive(self, unresponsive: bool) -> None:
+        self.unresponsive = unresponsive
+
+    def note_kernel(self, kernel_ns: int) -> None:
+        self.kernel_ns = kernel_ns
+
+    def note_gaps(self, permille: int, now_ns: int) -> None:
+        self.gap_permille = permille
+        self.gap_known_ns = now_ns
+
+    def note_turn(self) -> None:
+        self.turns += 1
+
+    def note_wait(self, waited_ns: int) -> None:
+        if waited_ns > self.longest_wait_ns:
+            self.longest_wait_ns = waited_ns
+
+    def note_served(self, now_ns: int) -> None:
+        self.served_ns = now_ns
+
 
 class Tenant:
-    """A pod on one GPU: the owner of turns, debt and memory limits."""
+    """A pod on one GPU: the owner of turns, debt and memory limits. Each book has its part of it."""
 
     __slots__ = (
         "account",
-        "active",
-        "ahead",
-        "busy_mark_ns",
         "clients",
-        "dropped_ns",
-        "gap_known_ns",
-        "gap_permille",
-        "hold_beside",
-        "hold_client",
-        "hold_from_ns",
-        "hold_lag_ns",
-        "hold_shared",
-        "hold_told",
-        "hold_unused_ns",
+        "figures",
+        "habits",
+        "hold",
         "holding",
-        "idle_since_ns",
-        "in_set",
-        "kernel_ns",
-        "late_turns",
+        "idling",
         "limited",
-        "longest_wait_ns",
-        "look_ns",
+        "lodging",
         "memory",
-        "overtaken",
-        "pace_mark",
-        "peak_bytes",
         "percent",
-        "place",
         "pod",
-        "served_ns",
+        "seat",
         "share",
-        "slip_mark_ns",
         "spans_gpus",
-        "tail_ns",
-        "tally",
-        "turn_ns",
-        "turns",
-        "unresponsive",
-        "used_bytes",
-        "waiting_since_ns",
+        "standing",
+        "tempo",
         "wanting",
         "window",
         "working",
     )
 
     def __init__(
-        self, pod: str, limits: PodLimits, virtual_ns: int, window_ns: int, tally: Tally | None = None
+        self, pod: str, limits: PodLimits, virtual_ns: int, window_ns: int, figures: PodFigures, now_ns: int
     ) -> None:
         self.pod = pod
         self.clients: dict[int, Client] = {}
@@ -128,53 +234,39 @@ class Tenant:
         self.percent = limits.core_percent
         self.limited = limits.core_percent < UNLIMITED_PERCENT
         self.share = limits.share
-        self.account = Account(limits.core_percent * WHOLE // 100, virtual_ns)
-        self.window = UsageWindow(window_ns)
+        self.spans_gpus = False  # its pod works on other GPUs, too: its kernels may spin for each other
+        self.standing = ABSENT
         self.wanting = 0  # clients that want and do not hold an open gate
         self.holding = 0  # clients that hold, draining ones included
         self.working = 0  # holders not known to be idle
-        self.hold_client: Client | None = None  # the only client of the present hold so far
-        self.hold_shared = False  # more than one client took part in the present hold
-        self.hold_from_ns = CLOSED  # when the first stint began of those that told, in a shared hold
-        self.busy_mark_ns = 0  # hold_client's cumulative busy time at the last settlement
-        self.active = False
-        self.idle_since_ns = 0
-        self.slip_mark_ns = 0  # how far the clock had slipped when it went idle
-        self.waiting_since_ns = 0
-        self.served_ns = 0  # when its last hold ended
-        self.in_set = False  # its memory is among what may be resident now
-        self.overtaken = False  # somebody was let in past it while it waited for memory
-        self.used_bytes = 0
-        self.peak_bytes = 0
-        self.turn_ns = 0  # how long its turns are at the GPU's present pace
-        self.ahead = 0  # how far ahead of the clock such a turn takes it
-        self.pace_mark = -1  # the pace these two are for
-        self.look_ns = NEVER  # when to look whether it is still idle: its one valid entry among the idlers
-        self.place: Place | None = None  # in line for a turn
-        self.tail_ns = TAIL_FIRST_GUESS_NS  # expected time from DROP to drained
-        self.kernel_ns = 0  # longest kernel its clients reported lately
-        self.hold_lag_ns = 0  # what it was owed when the present hold began
-        self.hold_beside = False  # others filled its gaps during the present hold
-        self.hold_told = False  # clients told how busy they were in the present hold
-        self.hold_unused_ns = 0  # how much of it, as far as it is settled, they were not
-        self.gap_permille = 0  # busy time per unused time of a hold nobody shared, times 1000
-        self.gap_known_ns = -1  # when that was last measured
-        self.dropped_ns = -1
-        self.spans_gpus = False  # its pod works on other GPUs, too: its kernels may spin for each other
-        self.late_turns = 0  # turns it must drain in time before we wait for it again
-        self.unresponsive = False
-        self.turns = 0
-        self.longest_wait_ns = 0
-        self.tally = tally or Tally()
+        self.account = Account(limits.core_percent * WHOLE // 100, virtual_ns)
+        self.window = UsageWindow(window_ns)
+        self.figures = figures
+        self.habits = Habits()
+        self.hold = Hold()
+        self.idling = Idling(now_ns)
+        self.lodging = Lodging()
+        self.seat = Seat()
+        self.tempo = Tempo()
 
-    @property
-    def wants_turn(self) -> bool:
-        return self.wanting > 0
+    def stand(self, standing: int) -> None:
+        """Only ``Gpu.move`` calls it."""
+        assert FOLLOWS[self.standing] >> standing & 1, (
+            f"{self.pod} cannot be {Standing(standing).name} after {Standing(self.standing).name}"
+        )
+        self.standing = standing
 
-    @property
-    def idle(self) -> bool:
-        return self.wanting == 0 and self.holding == 0
+    def add_client(self, client: Client) -> None:
+        self.clients[client.key] = client
 
+    def remove_client(self, client: Client) -> None:
+        del self.clients[client.key]
 
-Place = tuple[int, int, Tenant]
-"""In line: by virtual time, among equals by a serial number."""
+    def set_quota(self, percent: int, share: bool) -> None:
+        self.percent, self.share, self.limited = percent, share, percent < UNLIMITED_PERCENT
+
+    def set_window(self, window: UsageWindow) -> None:
+        self.window = window
+
+    def set_spans_gpus(self, spans_gpus: bool) -> None:
+        self.spans_gpus = spans_gpus

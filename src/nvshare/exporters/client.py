@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from nvshare.core.limits import NO_SOURCE
-from nvshare.core.observe import GpuCopy, TenantCopy
+from nvshare.core.view.observe import GpuCopy, TenantCopy
 from nvshare.exporters.overhead import LEAST_BYTES
 from nvshare.exporters.view import Families, View, in_batches, pod_labels
 from nvshare.gpu.reading import ProcessReading

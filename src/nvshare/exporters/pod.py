@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from nvshare.core.observe import ROWS_AT_ONCE, GpuCopy, TallyCopy, TenantCopy
+from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, PodFiguresCopy, TenantCopy
 from nvshare.exporters.view import Families, View, families_of, in_batches, pod_labels
 from nvshare.metrics import catalog as c
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
@@ -25,7 +25,7 @@ class _Shown(NamedTuple):
 class _Row(NamedTuple):
     labels: tuple[str, str, str]
     totals: _Shown
-    tally: TallyCopy
+    figures: PodFiguresCopy
 
 
 _TOTALS: Final[tuple[tuple[Metric, Callable[[_Row], Sample]], ...]] = (
@@ -85,27 +85,27 @@ def _freeing(former: dict[tuple[str, str, str], _Shown]) -> Iterator[None]:
 def _rows(view: View) -> Iterator[_Row]:
     for gpu in view.gpus:
         for tenant in gpu.tenants:
-            if tenant.tally.here or view.taken_ns - tenant.tally.left_ns <= view.ttl_ns:
+            if tenant.figures.here or view.taken_ns - tenant.figures.left_ns <= view.ttl_ns:
                 yield _of_tenant(gpu, tenant)
-        for pod, tally in gpu.departed:
-            yield _of_departed(gpu, pod, tally)
+        for pod, figures in gpu.departed:
+            yield _of_departed(gpu, pod, figures)
 
 
 def _of_tenant(gpu: GpuCopy, tenant: TenantCopy) -> _Row:
-    tally = tenant.tally
+    figures = tenant.figures
     return _Row(
         (*pod_labels(tenant.pod), gpu.gpu),
         _Shown(
-            gpu.occupied_ns(tenant), gpu.entitled_ns(tenant), gpu.throttled_ns(tenant), gpu.swap_ns(tally)
+            gpu.occupied_ns(tenant), gpu.entitled_ns(tenant), gpu.throttled_ns(tenant), gpu.swap_ns(figures)
         ),
-        tally._replace(worked_ns=gpu.worked_ns(tally)),
+        figures._replace(worked_ns=gpu.worked_ns(figures)),
     )
 
 
-def _of_departed(gpu: GpuCopy, pod: str, tally: TallyCopy) -> _Row:
+def _of_departed(gpu: GpuCopy, pod: str, figures: PodFiguresCopy) -> _Row:
     labels = (*pod_labels(pod), gpu.gpu)
-    totals = _Shown(tally.occupied_ns, tally.entitled_ns, tally.throttled_ns, tally.swap_ns)
-    return _Row(labels, totals, tally)
+    totals = _Shown(figures.occupied_ns, figures.entitled_ns, figures.throttled_ns, figures.swap_ns)
+    return _Row(labels, totals, figures)
 
 
 def _last_times(view: View, rows: list[_Row]) -> Families:
@@ -114,8 +114,8 @@ def _last_times(view: View, rows: list[_Row]) -> Families:
     for batch in in_batches(rows):
         for row in batch:
             pod = row.labels[:2]
-            worked_sec = view.wall_sec(row.tally.worked_ns) if row.tally.worked_ns >= 0 else 0.0
-            seen_sec = view.wall_sec(view.taken_ns if row.tally.here else row.tally.left_ns)
+            worked_sec = view.wall_sec(row.figures.worked_ns) if row.figures.worked_ns >= 0 else 0.0
+            seen_sec = view.wall_sec(view.taken_ns if row.figures.here else row.figures.left_ns)
             worked[pod] = max(worked.get(pod, 0.0), worked_sec)
             seen[pod] = max(seen.get(pod, 0.0), seen_sec)
         yield None
@@ -149,5 +149,5 @@ def _unmanaged(view: View) -> Families:
 
 
 def _lock_wait(row: _Row) -> Sample:
-    tally = row.tally
-    return row.labels, Distribution(tuple(tally.wait_counts), tally.wait_sum_ns / 1e9)
+    figures = row.figures
+    return row.labels, Distribution(tuple(figures.wait_counts), figures.wait_sum_ns / 1e9)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from nvshare.core.observe import GpuCopy, SpreadCopy
+from nvshare.core.books.figures import HistogramCopy
+from nvshare.core.view.observe import GpuCopy
 from nvshare.exporters.view import Families, View
 from nvshare.gpu.sampler import NVML
 from nvshare.metrics import catalog as c
@@ -14,8 +15,8 @@ from nvshare.metrics.families import Distribution, Family, Metric, Value
 Figure = Callable[[GpuCopy], Value]
 
 
-def distribution(spread: SpreadCopy) -> Distribution:
-    return Distribution(spread.counts, spread.sum_ns / 1e9)
+def _value(figure: int | HistogramCopy) -> Value:
+    return figure if isinstance(figure, int) else Distribution(figure.counts, figure.sum_ns / 1e9)
 
 
 _STATES: Final[tuple[tuple[Metric, Figure], ...]] = (
@@ -29,17 +30,8 @@ _STATES: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.STRANGERS, lambda g: g.stranger_bytes),
     (c.TURN, lambda g: g.turn_ns / 1e9),
 )
-_EVENTS: Final[tuple[tuple[Metric, Figure], ...]] = (
-    (c.WAITS_FOR_MEMORY, lambda g: g.wait_for_memory_total),
-    (c.MEMORY_AVAILABLE, lambda g: g.memory_available_total),
-    (c.HANDOVERS, lambda g: g.handovers),
-    (c.HANDOVER, lambda g: distribution(g.handover)),
-    (c.DROP_TO_RELEASE, lambda g: distribution(g.drop_to_release)),
-    (c.QUOTA_EFFECT, lambda g: distribution(g.quota_effect)),
-    (c.OVERLAPS, lambda g: g.overlaps),
-    (c.OVERLAP_TIME, lambda g: g.overlap_ns / 1e9),
-    (c.UNRESPONSIVE, lambda g: g.unresponsive_total),
-)
+_COUNTED: Final = tuple(metric for metric in c.CATALOG.values() if metric.figure)
+"""Shown as the core counts them."""
 
 
 def families(view: View) -> Families:
@@ -47,8 +39,9 @@ def families(view: View) -> Families:
     for metric, figure in _STATES:
         yield Family(metric, [((g.gpu, str(g.number)), figure(g)) for g in gpus])
     yield Family(c.DROPS, [((g.gpu, reason), count) for g in gpus for reason, count in g.drops])
-    for metric, figure in _EVENTS:
-        yield Family(metric, [((g.gpu,), figure(g)) for g in gpus])
+    yield Family(c.OVERLAP_TIME, [((g.gpu,), g.overlap_ns / 1e9) for g in gpus])
+    for metric in _COUNTED:
+        yield Family(metric, [((g.gpu,), _value(g.figures[metric.figure])) for g in gpus])
 
 
 def _lost(view: View, gpu: GpuCopy) -> bool:

@@ -90,7 +90,7 @@ class MetricsService:
 
     def _settled(self) -> bool:
         """Clients of the former life have had their time to come back."""
-        return not any(gpu.resuming for gpu in self._hub.scheduler.gpus.values())
+        return not any(gpu.returning.waits for gpu in self._hub.scheduler.gpus.values())
 
     # ---- what the sampler's threads call -----------------------------------------------------
 
@@ -127,9 +127,9 @@ class MetricsService:
             hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
         gpu = hub.scheduler.gpus.get(reading.uuid)
         if gpu is not None and reading.used_bytes is not None:
-            strangers_bytes = max(0, reading.used_bytes - gpu.counted_bytes)
+            strangers_bytes = max(0, reading.used_bytes - gpu.residence.tenants_bytes)
             if (
-                strangers_bytes != gpu.stranger_bytes
+                strangers_bytes != gpu.residence.stranger_bytes
             ):  # an event for nothing would be a checkpoint for nothing
                 hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes), now_ns)
         self._note_overheads(reading)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from nvshare.core.observe import ROWS_AT_ONCE, GpuCopy, Observation, unpacking
+from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, Observation, unpacking
 from nvshare.gpu.reading import GpuReading, SourceState
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.node.counters import Durations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from nvshare.core.tally import BOUNDS_NS
+from nvshare.core.books.figures import BOUNDS_NS
 from nvshare.metrics.families import Kind, Merge, Metric
 
 GPU: Final = ("gpu_uuid", "gpu_index")
@@ -54,6 +54,7 @@ def _row(
     merge: Merge = "same",
     bounds: tuple[float, ...] = (),
     note: str = "",
+    figure: str = "",
 ) -> Metric:
     kind = kind or ("counter" if name.endswith("_total") else "histogram" if bounds else "gauge")
     assert kind in get_args(Kind), kind
@@ -71,6 +72,7 @@ def _row(
         merge=merge,
         ratio=ratio,
         note=note,
+        figure=figure,
     )
     CATALOG[name] = metric
     return metric
@@ -349,18 +351,31 @@ DISCONNECTS = _row(
     SEED,
 )
 WAITS_FOR_MEMORY = _row(
-    "nvshare_scheduler_wait_for_mem_total", ("gpu_uuid",), "WAIT_FOR_MEM messages.", "scheduler", SEED
+    "nvshare_scheduler_wait_for_mem_total",
+    ("gpu_uuid",),
+    "WAIT_FOR_MEM messages.",
+    "scheduler",
+    SEED,
+    figure="waits_for_memory",
 )
 MEMORY_AVAILABLE = _row(
-    "nvshare_scheduler_mem_available_total", ("gpu_uuid",), "MEM_AVAILABLE messages.", "scheduler", SEED
+    "nvshare_scheduler_mem_available_total",
+    ("gpu_uuid",),
+    "MEM_AVAILABLE messages.",
+    "scheduler",
+    SEED,
+    figure="memory_available",
 )
-HANDOVERS = _row("nvshare_scheduler_handovers_total", ("gpu_uuid",), "Turns that began.", "scheduler")
+HANDOVERS = _row(
+    "nvshare_scheduler_handovers_total", ("gpu_uuid",), "Turns that began.", "scheduler", figure="handovers"
+)
 HANDOVER = _row(
     "nvshare_scheduler_handover_seconds",
     ("gpu_uuid",),
     "Time of each exclusive turn that was held and not used: what its hand-over cost, and pauses under 2 ms.",
     "scheduler",
     bounds=_WAIT_BOUNDS,
+    figure="handover",
 )
 DROP_TO_RELEASE = _row(
     "nvshare_scheduler_drop_to_release_seconds",
@@ -368,6 +383,7 @@ DROP_TO_RELEASE = _row(
     "From DROP_LOCK until the pod has let go.",
     "scheduler",
     bounds=_WAIT_BOUNDS,
+    figure="drop_to_release",
 )
 QUOTA_EFFECT = _row(
     "nvshare_scheduler_quota_change_to_effect_seconds",
@@ -375,12 +391,14 @@ QUOTA_EFFECT = _row(
     "From a change of a compute quota until a hold that it ended was let go; 0 if it ended none.",
     "scheduler",
     bounds=_WAIT_BOUNDS,
+    figure="quota_effect",
 )
 OVERLAPS = _row(
     "nvshare_scheduler_overlaps_total",
     ("gpu_uuid",),
     "Times a pod that did not drain in time was no longer waited for.",
     "scheduler",
+    figure="overlaps",
 )
 OVERLAP_TIME = _row(
     "nvshare_scheduler_overlap_seconds_total",
@@ -393,6 +411,7 @@ UNRESPONSIVE = _row(
     ("gpu_uuid",),
     "Times a pod did not let go within the drop timeout.",
     "scheduler",
+    figure="unresponsive",
 )
 
 # ---- pods: counters from which any window can be computed ----------------------------------------

@@ -23,6 +23,7 @@ class Metric:
     bounds: tuple[float, ...] = ()  # of a histogram's buckets, without +Inf
     merge: Merge = "same"  # how samples that become alike without the debug labels become one
     ratio: bool = False  # written with four decimals, as the seeds print ratios
+    figure: str = ""  # of the core's GpuFigures that it shows as it is
     note: str = ""  # where it deviates from a seed, and why
 
 

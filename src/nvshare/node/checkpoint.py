@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from nvshare.core.former import Gathering
-from nvshare.core.snapshot import Checkpoint, ClientRecord
+from nvshare.core.view.checkpoint import Gathering
+from nvshare.core.view.snapshot import Checkpoint, ClientRecord
 from nvshare.node import logs
 from nvshare.node.roster import Member
 from nvshare.pods.identity import Process

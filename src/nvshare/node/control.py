@@ -20,8 +20,8 @@ from starlette.types import Receive, Scope, Send
 from nvshare import __version__
 from nvshare.core.events import LimitsSet
 from nvshare.core.gpu import Gpu
-from nvshare.core.report import GpuReport, snapshot_client, snapshot_tenant
 from nvshare.core.tenant import Client, Tenant
+from nvshare.core.view.report import GpuReport, snapshot_client, snapshot_tenant
 from nvshare.node.hub import Hub
 from nvshare.node.pieces import in_pieces
 from nvshare.node.roster import Roster
@@ -239,7 +239,7 @@ class Control:
     def _added(self, pod: str, source: str, body: QuotaBody | RunBody) -> LimitsSet:
         """A source's new word on a pod; what it does not name stays as that source said before."""
         said = (body.memory_bytes, body.core_percent, _share(body.policy))
-        before = self._roster.hub.scheduler.word_on(pod, source)
+        before = self._roster.hub.scheduler.limits_said_by(pod, source)
         memory_bytes, core_percent, share = (
             old if new is None else new for new, old in zip(said, before, strict=True)
         )

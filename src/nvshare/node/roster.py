@@ -205,7 +205,7 @@ class Roster:
     def _withdraw_environment(self, pod: str) -> None:
         if pod in self._per_pod or any(former.pod == pod for former in self.formers.values()):
             return
-        if self.hub.scheduler.word_on(pod, ENVIRONMENT) != (None, None, None):
+        if self.hub.scheduler.limits_said_by(pod, ENVIRONMENT) != (None, None, None):
             self.set_limits(events.LimitsSet(pod, ENVIRONMENT))
 
     def _count(self, member: Member, step: int) -> None:

@@ -2,7 +2,7 @@
 
 1. When something has changed, and a second after the last one was begun at the earliest. Who must know that a
    change is on disk waits for that second like all others; one checkpoint is for all who wait.
-2. Gathering it yields to the loop again and again (``core.former``). The file's records and bytes are made in
+2. Gathering it yields to the loop again and again (``core.view.checkpoint``). The file's records and bytes are made in
    the writer's thread.
 3. A disk that hangs or is full delays and refuses nobody: who waits, waits a few seconds at most.
 """
@@ -14,8 +14,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from nvshare.core.former import Gathering
 from nvshare.core.gpu import Gpu
+from nvshare.core.view.checkpoint import Gathering
 from nvshare.node import logs
 from nvshare.node.checkpoint import Draft, Writer
 from nvshare.node.pieces import in_pieces

@@ -112,7 +112,7 @@ def _tenant(world: World, tenancy: Tenancy) -> TenantResult:
         wait_p50_ms=round(waits.percentile_ns(50) / 1e6, 3),
         wait_p99_ms=round(waits.percentile_ns(99) / 1e6, 3),
         wait_max_ms=round(waits.longest_ns / 1e6, 3),
-        turns=core.turns if core is not None else 0,
+        turns=core.habits.turns if core is not None else 0,
         buckets=tuple(meter.buckets.get(index, 0) / meter.bucket_ns for index in range(BUCKETS)),
         closeup=tuple(meter.stretches),
     )
@@ -126,8 +126,8 @@ def _gpu(world: World, index: int) -> GpuResult:
         busy_percent=round(device.served_ns / whole, 3),
         idle_percent=round(device.idle_ns / whole, 3),
         swap_percent=round(device.swap_ns / whole, 3),
-        handovers=core.handovers,
-        turn_ms=core.turn_ns / 1e6,
-        slices=core.slices,
-        overlaps=core.overlaps,
+        handovers=core.figures.handovers.count,
+        turn_ms=core.pace.turn_ns / 1e6,
+        slices=core.figures.slices.count,
+        overlaps=core.figures.overlaps.count,
     )

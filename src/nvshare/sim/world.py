@@ -13,7 +13,7 @@ from typing import Final
 
 from nvshare.core import effects, events
 from nvshare.core.scheduler import Scheduler
-from nvshare.core.snapshot import Checkpoint
+from nvshare.core.view.snapshot import Checkpoint
 from nvshare.sim.device import Device
 from nvshare.sim.measure import Meter, Waits
 from nvshare.sim.process import UNGATED_AFTER_NS, CollectiveProcess, PacedProcess, Process, Work

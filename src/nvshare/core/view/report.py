@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from nvshare.core.explain import explain, throttled
 from nvshare.core.gpu import Gpu
-from nvshare.core.snapshot import ClientSnapshot, GpuSnapshot, TenantSnapshot
+from nvshare.core.standing import DRAINING, UNDRAINED
 from nvshare.core.tenant import Client, Tenant
-from nvshare.core.turns import running_bytes
+from nvshare.core.view.explain import explain, throttled
+from nvshare.core.view.snapshot import ClientSnapshot, GpuSnapshot, TenantSnapshot
 
 
 class GpuReport:
@@ -35,7 +35,7 @@ class GpuReport:
 
     def _count(self, tenant: Tenant) -> None:
         self._running += tenant.holding
-        if tenant.tally.outside_since_ns >= 0 or throttled(self._gpu, tenant):
+        if tenant.figures.outside_since_ns >= 0 or throttled(self._gpu, tenant):
             self._outside += tenant.wanting
         else:
             self._waiting += tenant.wanting
@@ -44,28 +44,29 @@ class GpuReport:
         """After all tenants."""
         gpu = self._gpu
         now_ns = self._look(gpu)
+        figures, residence = gpu.figures, gpu.residence
         return GpuSnapshot(
             gpu=gpu.key,
             index=gpu.index,
-            total_bytes=gpu.total_bytes,
+            total_bytes=residence.total_bytes,
             safe_limit_bytes=gpu.safe_limit_bytes,
-            stranger_bytes=gpu.stranger_bytes,
+            stranger_bytes=residence.stranger_bytes,
             running_clients=self._running,
             request_queue_clients=self._waiting,
             wait_queue_clients=self._outside,
-            running_bytes=running_bytes(gpu),
-            peak_running_bytes=gpu.peak_running_bytes,
-            overloaded=gpu.overloaded,
-            turn_ns=gpu.turn_ns,
+            running_bytes=gpu.floor.running_bytes,
+            peak_running_bytes=gpu.floor.peak_bytes,
+            overloaded=residence.overloaded,
+            turn_ns=gpu.pace.turn_ns,
             slice_ns=gpu.slice_ns(),
-            dead_ns=gpu.dead_ns,
-            handovers=gpu.handovers,
-            drops=tuple((reason.value, count) for reason, count in gpu.drops.items()),
-            overlaps=gpu.overlaps,
-            overlap_ns=gpu.overlap_until(now_ns),
-            unresponsive_total=gpu.unresponsive_total,
-            wait_for_memory_total=gpu.wait_for_memory_total,
-            memory_available_total=gpu.memory_available_total,
+            dead_ns=gpu.pace.dead_ns,
+            handovers=figures.handovers.count,
+            drops=tuple((reason.value, count) for reason, count in figures.drops.items()),
+            overlaps=figures.overlaps.count,
+            overlap_ns=figures.overlap_until(now_ns),
+            unresponsive_total=figures.unresponsive.count,
+            wait_for_memory_total=figures.waits_for_memory.count,
+            memory_available_total=figures.memory_available.count,
             tenants=tenants,
         )
 
@@ -74,11 +75,11 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
     """The GPU's clock must be at this moment."""
     account = tenant.account
     held_ns = account.held_since_settled(now_ns)
-    lag_ns = account.lag_ns(gpu.clock, now_ns)
+    lag_ns = account.lag_ns(gpu.pace.clock, now_ns)
     window_ns = gpu.settings.compute_window_ns
     effective = 100.0
     if tenant.limited:
-        effective = tenant.percent * gpu.clock.numerator / gpu.clock.denominator
+        effective = tenant.percent * gpu.pace.clock.numerator / gpu.pace.clock.denominator
     limit_bytes = tenant.memory.limit_bytes
     return TenantSnapshot(
         pod=tenant.pod,
@@ -87,24 +88,24 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
         core_percent=tenant.percent,
         effective_percent=effective,
         share=tenant.share,
-        active=tenant.active,
+        active=tenant.tempo.active,
         throttled=throttled(gpu, tenant),
-        pending_drop=tenant in gpu.draining or tenant in gpu.late,
+        pending_drop=tenant.standing >= DRAINING,
         debt_ns=max(0, -lag_ns) if tenant.limited and not tenant.share else 0,
         lag_ns=lag_ns,
         billed_ns=account.billed_ns,
         occupied_ns=account.occupied_ns + held_ns,
         window_used_ns=min(window_ns, tenant.window.used_ns(now_ns) + held_ns),
         window_limit_ns=int(window_ns * effective / 100),
-        used_bytes=tenant.used_bytes,
-        peak_bytes=tenant.peak_bytes,
+        used_bytes=tenant.lodging.used_bytes,
+        peak_bytes=tenant.lodging.peak_bytes,
         charged_bytes=tenant.memory.charged_bytes,
         memory_limit_bytes=limit_bytes,
-        memory_exceeded=0 < limit_bytes < tenant.used_bytes,
-        turns=tenant.turns,
-        longest_wait_ns=tenant.longest_wait_ns,
-        late=tenant in gpu.late,
-        unresponsive=tenant.unresponsive,
+        memory_exceeded=0 < limit_bytes < tenant.lodging.used_bytes,
+        turns=tenant.habits.turns,
+        longest_wait_ns=tenant.habits.longest_wait_ns,
+        late=tenant.standing == UNDRAINED,
+        unresponsive=tenant.habits.unresponsive,
         explanation=explain(gpu, tenant, now_ns),
     )
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nvshare.core import events
-from nvshare.core.observe import GpuCopy, TenantCopy, observe, unpack
+from nvshare.core.view.observe import GpuCopy, TenantCopy, observe, unpack
 from nvshare.core.scheduler import Scheduler
-from nvshare.core.tally import DEPARTED_MAX, EXPIRED_AT_ONCE, HERE, Crowd, Departed, Spread, Tally
+from nvshare.core.books.figures import (
+    DEPARTED_MAX,
+    EXPIRED_AT_ONCE,
+    HERE,
+    SharedTime,
+    Departed,
+    Histogram,
+    PodFigures,
+)
 
 GPU = "GPU-a"
 MS = 1_000_000
@@ -56,9 +64,9 @@ def test_time_of_one_alone_is_what_it_was_busy() -> None:
     assert copy.occupied_ns(tenant) == 40 * MS, "the running part is in it"
     bench.do(events.LockReleased(1, busy_ns=30 * MS))
     copy, tenant = bench.of("a")
-    assert copy.occupied_ns(tenant) == tenant.tally.occupied_ns == 30 * MS
-    assert copy.worked_ns(tenant.tally) == bench.now_ns
-    assert tenant.tally.wait_counts[0] == 1, "granted at once is a wait of nothing"
+    assert copy.occupied_ns(tenant) == tenant.figures.occupied_ns == 30 * MS
+    assert copy.worked_ns(tenant.figures) == bench.now_ns
+    assert tenant.figures.wait_counts[0] == 1, "granted at once is a wait of nothing"
 
 
 def test_time_together_is_divided() -> None:
@@ -114,7 +122,7 @@ def test_entitled_is_the_quota_over_active_time() -> None:
     bench.do(events.ProcessGone(1))
     bench.pass_ms(1500)
     gone = bench.look()
-    settled = [t.tally for t in gone.tenants if t.pod == "a"] + [t for pod, t in gone.departed if pod == "a"]
+    settled = [t.figures for t in gone.tenants if t.pod == "a"] + [t for pod, t in gone.departed if pod == "a"]
     assert settled[0].entitled_ns == 1500 * MS, "active for a second after it was last seen"
 
 
@@ -144,10 +152,10 @@ def test_throttled_is_the_wait_for_ones_own_quota() -> None:
         bench.pass_ms(1)
     copy, tenant = bench.of("a")
     waited_ns = bench.now_ns - start_ns
-    assert tenant.tally.throttled_ns == copy.throttled_ns(tenant)
-    assert abs(tenant.tally.throttled_ns - waited_ns) <= 2 * MS
-    assert sum(tenant.tally.wait_counts) == 2
-    assert tenant.tally.wait_sum_ns == waited_ns
+    assert tenant.figures.throttled_ns == copy.throttled_ns(tenant)
+    assert abs(tenant.figures.throttled_ns - waited_ns) <= 2 * MS
+    assert sum(tenant.figures.wait_counts) == 2
+    assert tenant.figures.wait_sum_ns == waited_ns
 
 
 def test_swap_is_the_wait_outside() -> None:
@@ -158,14 +166,14 @@ def test_swap_is_the_wait_outside() -> None:
     bench.pass_ms(50)
     copy, tenant = bench.of("b")
     assert tenant.outside
-    assert copy.swap_ns(tenant.tally) == 50 * MS
+    assert copy.swap_ns(tenant.figures) == 50 * MS
     bench.do(events.LockReleased(1, busy_ns=50 * MS))
     bench.do(events.ProcessGone(1))
     copy, tenant = bench.of("b")
     assert tenant.holding
-    assert copy.swap_ns(tenant.tally) == 50 * MS
+    assert copy.swap_ns(tenant.figures) == 50 * MS
     bench.pass_ms(50)
-    assert bench.of("b")[1].tally.swap_ns == 50 * MS
+    assert bench.of("b")[1].figures.swap_ns == 50 * MS
 
 
 def test_drops_and_quota_changes_are_spread() -> None:
@@ -177,10 +185,10 @@ def test_drops_and_quota_changes_are_spread() -> None:
     bench.pass_ms(7)
     bench.do(events.LockReleased(1, busy_ns=12 * MS))
     copy = bench.look()
-    assert copy.quota_effect.sum_ns == copy.drop_to_release.sum_ns == 7 * MS
-    assert copy.quota_effect.counts[1] == 1, "up to 10 ms"
+    assert copy.histogram("quota_effect").sum_ns == copy.histogram("drop_to_release").sum_ns == 7 * MS
+    assert copy.histogram("quota_effect").counts[1] == 1, "up to 10 ms"
     bench.do(events.LimitsSet("a", "ctl", None, 30))  # nobody holds: in effect at once
-    assert bench.look().quota_effect.counts[:2] == (1, 1)
+    assert bench.look().histogram("quota_effect").counts[:2] == (1, 1)
 
 
 def test_every_hand_over_is_seen_however_bad() -> None:
@@ -188,7 +196,7 @@ def test_every_hand_over_is_seen_however_bad() -> None:
     bench = Bench()
     bench.client(1, "a", 50)
     gpu, client = bench.scheduler.gpus[GPU], bench.scheduler.clients[1]
-    dead_ns, busy_ns = gpu.dead_ns, 0
+    dead_ns, busy_ns = gpu.pace.dead_ns, 0
 
     def hold() -> None:
         bench.do(events.LockRequested(1))
@@ -202,12 +210,12 @@ def test_every_hand_over_is_seen_however_bad() -> None:
         bench.pass_ms(held_ms - held_ms // 2)
         busy_ns += used_ms * MS
         bench.do(events.LockReleased(1, busy_ns=busy_ns))
-    assert bench.look().handover.counts == (1, 1, 0, 1, 1, 0, 0, 0, 0)
-    assert bench.look().handover.sum_ns == (0 + 3 + 80 + 300) * MS
-    assert gpu.dead_ns == dead_ns
+    assert bench.look().histogram("handover").counts == (1, 1, 0, 1, 1, 0, 0, 0, 0)
+    assert bench.look().histogram("handover").sum_ns == (0 + 3 + 80 + 300) * MS
+    assert gpu.pace.dead_ns == dead_ns
     hold()
     bench.do(events.ProcessGone(1))
-    assert sum(bench.look().handover.counts) == 4, "who leaves without a word says nothing of it"
+    assert sum(bench.look().histogram("handover").counts) == 4, "who leaves without a word says nothing of it"
 
 
 def test_two_processes_of_a_turn_are_one_hand_over() -> None:
@@ -219,8 +227,8 @@ def test_two_processes_of_a_turn_are_one_hand_over() -> None:
     bench.pass_ms(40)
     bench.do(events.LockReleased(1, busy_ns=20 * MS))
     bench.do(events.LockReleased(2, busy_ns=10 * MS))
-    assert bench.look().handover.counts[:3] == (0, 0, 1)
-    assert bench.look().handover.sum_ns == 20 * MS
+    assert bench.look().histogram("handover").counts[:3] == (0, 0, 1)
+    assert bench.look().histogram("handover").sum_ns == 20 * MS
 
 
 def test_the_copy_says_what_the_snapshot_says() -> None:
@@ -259,7 +267,7 @@ def test_a_pod_that_comes_back_goes_on_counting() -> None:
     bench.do(events.LockRequested(1))
     bench.pass_ms(10)
     bench.do(events.LockReleased(1, busy_ns=10 * MS))
-    assert bench.of("a")[1].tally.left_ns == HERE
+    assert bench.of("a")[1].figures.left_ns == HERE
     bench.do(events.ProcessGone(1))
     left_ns = bench.now_ns
     bench.pass_ms(1500)
@@ -268,7 +276,7 @@ def test_a_pod_that_comes_back_goes_on_counting() -> None:
     [(pod, tally)] = copy.departed
     assert (pod, tally.occupied_ns, tally.left_ns) == ("a", 10 * MS, left_ns)
     bench.client(2, "a")
-    assert bench.of("a")[1].tally.occupied_ns == 10 * MS
+    assert bench.of("a")[1].figures.occupied_ns == 10 * MS
     bench.do(events.ProcessGone(2))
     bench.pass_ms(1500)
     assert bench.look(ttl_ns=SECOND).departed == []
@@ -278,25 +286,25 @@ def test_a_pod_that_comes_back_goes_on_counting() -> None:
 def test_those_who_left_are_bounded() -> None:
     departed = Departed()
     for number in range(DEPARTED_MAX + 10):
-        tally = Tally()
+        tally = PodFigures()
         tally.left_ns = number
         departed.put(f"pod-{number}", tally)
-    pods = list(departed.tallies())
+    pods = list(departed.figures())
     assert (len(pods), pods[0]) == (DEPARTED_MAX, "pod-10"), "the first to leave are the first forgotten"
     for _ in range(DEPARTED_MAX // EXPIRED_AT_ONCE):
         departed.expire(DEPARTED_MAX)
-    assert next(iter(departed.tallies())) == f"pod-{DEPARTED_MAX}"
+    assert next(iter(departed.figures())) == f"pod-{DEPARTED_MAX}"
 
 
 def test_who_looks_at_those_who_left_keeps_what_was_so() -> None:
     """Nothing is copied for a look, and nothing that was looked at changes."""
     departed = Departed()
     for number in range(3):
-        departed.put(f"pod-{number}", Tally())
-    seen = departed.tallies()
-    assert departed.tallies() is seen, "as long as nothing changes"
+        departed.put(f"pod-{number}", PodFigures())
+    seen = departed.figures()
+    assert departed.figures() is seen, "as long as nothing changes"
     changes: list[tuple[Callable[[], object], list[str]]] = [
-        (lambda: departed.put("late", Tally()), ["pod-0", "pod-1", "pod-2", "late"]),
+        (lambda: departed.put("late", PodFigures()), ["pod-0", "pod-1", "pod-2", "late"]),
         (lambda: departed.take("pod-1"), ["pod-0", "pod-2", "late"]),
         (lambda: departed.expire(HERE + 1), []),
     ]
@@ -304,11 +312,11 @@ def test_who_looks_at_those_who_left_keeps_what_was_so() -> None:
     for change, after in changes:
         change()
         assert list(seen) == before
-        assert list(departed.tallies()) == after
-        seen, before = departed.tallies(), after
+        assert list(departed.figures()) == after
+        seen, before = departed.figures(), after
     departed.take("a stranger")
     departed.expire(0)
-    assert departed.tallies() is seen, "nothing was changed"
+    assert departed.figures() is seen, "nothing was changed"
 
 
 def test_a_copy_of_who_left_stays_what_it_was_when_the_pod_is_back() -> None:
@@ -328,17 +336,17 @@ def test_a_copy_of_who_left_stays_what_it_was_when_the_pod_is_back() -> None:
     bench.do(events.LockReleased(2, busy_ns=20 * MS))
     [(pod, tally)] = unpack(taken).departed
     assert (pod, tally.occupied_ns, tally.left_ns, sum(tally.wait_counts)) == ("a", 10 * MS, left_ns, 1)
-    now = bench.of("a")[1].tally
+    now = bench.of("a")[1].figures
     assert (now.occupied_ns, now.left_ns, sum(now.wait_counts)) == (30 * MS, HERE, 2), "and it goes on"
 
 
 def test_buckets_and_crowds() -> None:
-    spread = Spread()
+    spread = Histogram()
     for duration_ns in (0, MS, MS + 1, 30 * SECOND, 31 * SECOND):
         spread.add(duration_ns)
     assert (spread.counts[0], spread.counts[1], spread.counts[-2], spread.counts[-1]) == (2, 1, 1, 1)
-    crowd = Crowd(0)
-    tallies = [Tally() for _ in range(3)]
+    crowd = SharedTime(0)
+    tallies = [PodFigures() for _ in range(3)]
     for tally in tallies:
         tally.begin_work(crowd, 0)
     for tally in tallies:

@@ -3,7 +3,7 @@
 Rules:
 1. Of a GPU nothing but copying is done in one go, because nobody is granted a turn meanwhile: a microsecond a
    client, or a few where the books are in nobody's cache. What must be computed is computed from the copy,
-   later and in steps, and so is what no longer changes: the tallies of pods that are gone.
+   later and in steps, and so is what no longer changes: the figures of pods that are gone.
 2. GPUs are copied one after the other, with others running between. Whoever is about to change a GPU's books,
    or to move its clock, has it copied before. So all copies are of the one moment at which the observation
    began, and their figures agree with each other.
@@ -17,22 +17,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from nvshare.core.account import CLOSED, WHOLE
+from nvshare.core.books.figures import HERE, HistogramCopy, PodFigures, occupied_part, whole_ns
 from nvshare.core.events import Event, Woken
 from nvshare.core.gpu import Gpu
-from nvshare.core.tally import HERE, Spread, Tally, occupied_part, whole_ns
+from nvshare.core.standing import DRAINING
 from nvshare.core.tenant import Client
-from nvshare.core.turns import running_bytes
 
 ROWS_AT_ONCE: Final = 64
 """So many are unpacked in a step: a small part of a millisecond."""
 
 
-class SpreadCopy(NamedTuple):
-    counts: tuple[int, ...]
-    sum_ns: int
-
-
-class TallyCopy(NamedTuple):
+class PodFiguresCopy(NamedTuple):
     """A pod's counters, without what has not ended yet."""
 
     occupied_ns: int
@@ -75,7 +70,7 @@ class TenantCopy(NamedTuple):
     used_bytes: int
     limit_bytes: int
     clients: list[tuple[int, int, int]]  # those that are connected: id, used and peak bytes
-    tally: TallyCopy
+    figures: PodFiguresCopy
 
 
 class GpuCopy(NamedTuple):
@@ -96,21 +91,19 @@ class GpuCopy(NamedTuple):
     numerator: int
     denominator: int
     each: int
-    handovers: int
     drops: tuple[tuple[str, int], ...]
-    overlaps: int
     overlap_ns: int
-    unresponsive_total: int
-    wait_for_memory_total: int
-    memory_available_total: int
-    handover: SpreadCopy
-    drop_to_release: SpreadCopy
-    quota_effect: SpreadCopy
+    figures: dict[str, int | HistogramCopy]  # as the catalog of metrics names them
     forget_before_ns: int
     raw_tenants: list[tuple[Any, ...]]
-    raw_departed: Mapping[str, Tally]
+    raw_departed: Mapping[str, PodFigures]
     tenants: list[TenantCopy]  # these two are filled by ``unpacking``
-    departed: list[tuple[str, TallyCopy]]
+    departed: list[tuple[str, PodFiguresCopy]]
+
+    def histogram(self, name: str) -> HistogramCopy:
+        found = self.figures[name]
+        assert isinstance(found, HistogramCopy), name
+        return found
 
     # ---- what is computed from the copy ------------------------------------------------------
 
@@ -157,68 +150,62 @@ class GpuCopy(NamedTuple):
         return running, waiting, outside
 
     def occupied_ns(self, tenant: TenantCopy) -> int:
-        tally, held_ns = tenant.tally, self.held_ns(tenant)
+        figures, held_ns = tenant.figures, self.held_ns(tenant)
         if not held_ns:
-            return tally.occupied_ns
-        part_ns = tally.part_ns + (whole_ns(self.each - tally.each_mark) if tally.working else 0)
-        return tally.occupied_ns + occupied_part(part_ns, held_ns, held_ns * tenant.duty_percent // 100)
+            return figures.occupied_ns
+        part_ns = figures.part_ns + (whole_ns(self.each - figures.each_mark) if figures.working else 0)
+        return figures.occupied_ns + occupied_part(part_ns, held_ns, held_ns * tenant.duty_percent // 100)
 
     def entitled_ns(self, tenant: TenantCopy) -> int:
-        tally = tenant.tally
+        figures = tenant.figures
         if not tenant.active:
-            return tally.entitled_ns
+            return figures.entitled_ns
         due_ns = self.virtual_ns + self.slipped_ns if tenant.limited else self.taken_ns
-        return tally.entitled_ns + (due_ns - tally.entitled_mark_ns) * tenant.weight // WHOLE
+        return figures.entitled_ns + (due_ns - figures.entitled_mark_ns) * tenant.weight // WHOLE
 
     def throttled_ns(self, tenant: TenantCopy) -> int:
-        tally = tenant.tally
-        if tally.ready_since_ns < 0:
-            return tally.throttled_ns
+        figures = tenant.figures
+        if figures.ready_since_ns < 0:
+            return figures.throttled_ns
         behind_ns = max(0, self.virtual_ns - tenant.virtual_ns) * self.denominator // self.numerator
-        return tally.throttled_ns + max(0, self.taken_ns - tally.ready_since_ns - behind_ns)
+        return figures.throttled_ns + max(0, self.taken_ns - figures.ready_since_ns - behind_ns)
 
-    def swap_ns(self, tally: TallyCopy) -> int:
-        waiting_ns = self.taken_ns - tally.outside_since_ns if tally.outside_since_ns >= 0 else 0
-        return tally.swap_ns + waiting_ns
+    def swap_ns(self, figures: PodFiguresCopy) -> int:
+        waiting_ns = self.taken_ns - figures.outside_since_ns if figures.outside_since_ns >= 0 else 0
+        return figures.swap_ns + waiting_ns
 
-    def worked_ns(self, tally: TallyCopy) -> int:
+    def worked_ns(self, figures: PodFiguresCopy) -> int:
         """When the pod last worked; -1 if it never did."""
-        return self.taken_ns if tally.working else tally.worked_ns
+        return self.taken_ns if figures.working else figures.worked_ns
 
 
 def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
     """The GPU's books, without pods that left before then; its clock has been brought to now."""
-    gpu.departed.expire(forget_before_ns)
-    clock = gpu.clock
+    figures, pace, residence = gpu.figures, gpu.pace, gpu.residence
+    figures.departed.expire(forget_before_ns)
+    clock = pace.clock
     return GpuCopy(
         gpu.key,
         gpu.index,
         now_ns,
         gpu.settings.compute_window_ns,
         gpu.safe_limit_bytes,
-        gpu.stranger_bytes,
-        running_bytes(gpu),
-        gpu.peak_running_bytes,
-        gpu.overloaded,
-        gpu.turn_ns,
+        residence.stranger_bytes,
+        gpu.floor.running_bytes,
+        gpu.floor.peak_bytes,
+        residence.overloaded,
+        pace.turn_ns,
         clock.virtual_ns,
-        gpu.slipped_ns,
+        pace.slipped_ns,
         clock.numerator,
         clock.denominator,
-        gpu.crowd.each_at(now_ns),
-        gpu.handovers,
-        tuple((reason.value, count) for reason, count in gpu.drops.items()),
-        gpu.overlaps,
-        gpu.overlap_until(now_ns),
-        gpu.unresponsive_total,
-        gpu.wait_for_memory_total,
-        gpu.memory_available_total,
-        _spread(gpu.handover),
-        _spread(gpu.drop_to_release),
-        _spread(gpu.quota_effect),
+        figures.shared.each_at(now_ns),
+        tuple((reason.value, count) for reason, count in figures.drops.items()),
+        figures.overlap_until(now_ns),
+        figures.by_name(),
         forget_before_ns,
         _tenants(gpu, now_ns),
-        gpu.departed.tallies(),
+        figures.departed.figures(),
         [],
         [],
     )
@@ -294,14 +281,9 @@ class Observations:
                 self.before_change(gpu)
 
 
-def _spread(spread: Spread) -> SpreadCopy:
-    return SpreadCopy(tuple(spread.counts), spread.sum_ns)
-
-
 def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
-    """The fields of TenantCopy and TallyCopy: plain tuples, since making the others takes twice as long."""
+    """The fields of TenantCopy and PodFiguresCopy: plain tuples, since making the others takes twice as long."""
     rows: list[tuple[Any, ...]] = []
-    draining, late = gpu.draining, gpu.late
     for tenant in gpu.tenants.values():
         account, memory = tenant.account, tenant.memory
         clients = []
@@ -314,10 +296,10 @@ def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
                 tenant.percent,
                 tenant.limited,
                 tenant.share,
-                tenant.active,
-                tenant.tally.outside_since_ns >= 0,
-                tenant in draining or tenant in late,
-                tenant.unresponsive,
+                tenant.tempo.active,
+                tenant.figures.outside_since_ns >= 0,
+                tenant.standing >= DRAINING,
+                tenant.habits.unresponsive,
                 tenant.wanting,
                 tenant.holding,
                 account.virtual_ns,
@@ -326,32 +308,32 @@ def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
                 account.open_ns,
                 account.duty_percent,
                 tenant.window.used_ns(now_ns),
-                tenant.used_bytes,
+                tenant.lodging.used_bytes,
                 memory.limit_bytes,
                 clients,
-                _tally(tenant.tally),
+                _pod_figures(tenant.figures),
             )
         )
     return rows
 
 
-def _tally(tally: Tally) -> tuple[Any, ...]:
-    wait = tally.lock_wait
+def _pod_figures(figures: PodFigures) -> tuple[Any, ...]:
+    wait = figures.lock_wait
     return (
-        tally.occupied_ns,
-        tally.entitled_ns,
-        tally.entitled_mark_ns,
-        tally.throttled_ns,
-        tally.swap_ns,
+        figures.occupied_ns,
+        figures.entitled_ns,
+        figures.entitled_mark_ns,
+        figures.throttled_ns,
+        figures.swap_ns,
         wait.counts[:],
         wait.sum_ns,
-        tally.worked_ns,
-        tally.left_ns,
-        tally.part_ns,
-        tally.each_mark,
-        tally.working,
-        tally.ready_since_ns,
-        tally.outside_since_ns,
+        figures.worked_ns,
+        figures.left_ns,
+        figures.part_ns,
+        figures.each_mark,
+        figures.working,
+        figures.ready_since_ns,
+        figures.outside_since_ns,
     )
 
 
@@ -360,13 +342,13 @@ def unpacking(copy: GpuCopy) -> Iterator[None]:
     rows = copy.raw_tenants
     for start in range(0, len(rows), ROWS_AT_ONCE):
         for row in rows[start : start + ROWS_AT_ONCE]:
-            copy.tenants.append(TenantCopy._make((*row[:-1], TallyCopy._make(row[-1]))))
+            copy.tenants.append(TenantCopy._make((*row[:-1], PodFiguresCopy._make(row[-1]))))
         yield None
     gone = list(copy.raw_departed.items())
     for start in range(0, len(gone), ROWS_AT_ONCE):
-        for pod, tally in gone[start : start + ROWS_AT_ONCE]:
-            if tally.left_ns >= copy.forget_before_ns:
-                copy.departed.append((pod, TallyCopy._make(_tally(tally))))
+        for pod, figures in gone[start : start + ROWS_AT_ONCE]:
+            if figures.left_ns >= copy.forget_before_ns:
+                copy.departed.append((pod, PodFiguresCopy._make(_pod_figures(figures))))
         yield None
 
 

@@ -1,0 +1,381 @@
+"""What is counted of a GPU and of the pods on it: whole numbers from which any window can be computed.
+
+Rules:
+1. Nothing here decides anything, and no event costs more because there are more tenants.
+2. A figure of a GPU is one object, counted where it happens and exported under the name it has in
+   ``GpuFigures.by_name``: another one is an attribute here and a row in the catalog of metrics.
+3. A pod's figures belong to a pod on a GPU. They outlive the tenant: a pod that comes back goes on counting, in
+   a copy. So the figures of one that is gone never change, and can be read at leisure. Of those a bounded
+   number is kept, the last to leave.
+4. Occupied is what was billed, times the pod's part of the time it was billed for: of a moment in which n
+   pods worked, each had an nth. So the parts of all add up to the time in which anybody worked.
+5. Entitled is the effective quota over the time the pod was active. The virtual clock is its integral; what
+   slipped back is added again, since it was due and could not be given.
+6. Throttled ends when the clock has reached the account, swap when the pod is let in; both are counted when
+   the wait ends. What has not ended yet is added by whoever looks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from nvshare.core.account import WHOLE
+from nvshare.core.effects import DropReason
+
+BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 10, 50, 100, 500, 1_000, 5_000, 30_000))
+_FIRST_NS: Final = BOUNDS_NS[0]
+DEPARTED_MAX: Final = 1024
+EXPIRED_AT_ONCE: Final = 64
+HERE: Final = -1
+"""When a pod left that is here."""
+_FRACTION_BITS: Final = 10  # so that 50 days of nanoseconds stay a small number
+
+
+class HistogramCopy(NamedTuple):
+    counts: tuple[int, ...]
+    sum_ns: int
+
+
+class Histogram:
+    """How many durations fell into each bucket; the last one has no bound."""
+
+    __slots__ = ("counts", "sum_ns")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_NS) + 1)
+        self.sum_ns = 0
+
+    def add(self, duration_ns: int) -> None:
+        if duration_ns <= _FIRST_NS:  # as most are
+            self.counts[0] += 1
+        else:
+            self.counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
+        self.sum_ns += duration_ns
+
+    def add_nothing(self) -> None:
+        """A duration of 0."""
+        self.counts[0] += 1
+
+    def copied(self) -> HistogramCopy:
+        return HistogramCopy(tuple(self.counts), self.sum_ns)
+
+    def twin(self) -> Histogram:
+        found = Histogram()
+        found.counts = self.counts[:]
+        found.sum_ns = self.sum_ns
+        return found
+
+
+class Counter:
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add_one(self) -> None:
+        self.count += 1
+
+
+class SharedTime:
+    """Time divided among those who work at once (rule 4): ``each`` is what one that always works has had."""
+
+    __slots__ = ("at_ns", "count", "each")
+
+    def __init__(self, now_ns: int) -> None:
+        self.at_ns = now_ns
+        self.count = 0
+        self.each = 0  # in 2**-10 nanoseconds
+
+    def pass_to(self, at_ns: int) -> None:
+        """Time passes; never back, since what ended is told a little late."""
+        passed_ns = at_ns - self.at_ns
+        if passed_ns > 0:
+            self.at_ns = at_ns
+            if self.count == 1:
+                self.each += passed_ns << _FRACTION_BITS
+            elif self.count:
+                self.each += (passed_ns << _FRACTION_BITS) // self.count
+
+    def each_at(self, now_ns: int) -> int:
+        if self.count == 0 or now_ns <= self.at_ns:
+            return self.each
+        return self.each + ((now_ns - self.at_ns) << _FRACTION_BITS) // self.count
+
+
+class PodFigures:
+    """One pod's figures on one GPU."""
+
+    __slots__ = (
+        "each_mark",
+        "entitled_mark_ns",
+        "entitled_ns",
+        "left_ns",
+        "lock_wait",
+        "occupied_ns",
+        "outside_since_ns",
+        "part_ns",
+        "quota_changed_ns",
+        "ready_since_ns",
+        "swap_ns",
+        "throttled_ns",
+        "worked_ns",
+        "working",
+    )
+
+    def __init__(self) -> None:
+        self.occupied_ns = 0
+        self.entitled_ns = 0
+        self.throttled_ns = 0
+        self.swap_ns = 0
+        self.lock_wait = Histogram()
+        self.worked_ns = -1  # when it last worked
+        self.left_ns = HERE
+        # of what has not ended yet
+        self.working = False
+        self.part_ns = 0  # of what was held since the last settlement, less the open stretch
+        self.each_mark = 0  # of the shared time, when the open stretch began or was last settled
+        self.entitled_mark_ns = 0  # of the clock, since when it has been active
+        self.ready_since_ns = -1
+        self.outside_since_ns = -1
+        self.quota_changed_ns = -1
+
+    def copy(self) -> PodFigures:
+        found = PodFigures()
+        found.occupied_ns = self.occupied_ns
+        found.entitled_ns = self.entitled_ns
+        found.throttled_ns = self.throttled_ns
+        found.swap_ns = self.swap_ns
+        found.lock_wait = self.lock_wait.twin()
+        found.worked_ns = self.worked_ns
+        found.left_ns = self.left_ns
+        found.working = self.working
+        found.part_ns = self.part_ns
+        found.each_mark = self.each_mark
+        found.entitled_mark_ns = self.entitled_mark_ns
+        found.ready_since_ns = self.ready_since_ns
+        found.outside_since_ns = self.outside_since_ns
+        found.quota_changed_ns = self.quota_changed_ns
+        return found
+
+    # ---- occupied ----------------------------------------------------------------------------
+
+    def begin_work(self, shared: SharedTime, now_ns: int) -> None:
+        if not self.working:
+            self.working = True
+            shared.pass_to(now_ns)
+            shared.count += 1
+            self.each_mark = shared.each
+
+    def end_work(self, shared: SharedTime, at_ns: int) -> None:
+        """From a moment that may be a little past."""
+        if self.working:
+            self.working = False
+            shared.pass_to(at_ns)
+            shared.count -= 1
+            self.part_ns += (shared.each - self.each_mark) >> _FRACTION_BITS
+            self.worked_ns = at_ns
+
+    def end_hold(self, shared: SharedTime, now_ns: int) -> None:
+        """Settled up to now, so the short way of ``end_work``."""
+        if self.working:
+            self.working = False
+            shared.count -= 1
+            self.worked_ns = now_ns
+        self.part_ns = 0
+
+    def part_until(self, shared: SharedTime, now_ns: int) -> int:
+        """The pod's part of what was held since the last settlement."""
+        if not self.working:
+            return self.part_ns
+        return self.part_ns + ((shared.each_at(now_ns) - self.each_mark) >> _FRACTION_BITS)
+
+    def settle(self, shared: SharedTime, held_ns: int, bill_ns: int, now_ns: int) -> int:
+        """The pod's part of a bill."""
+        part_ns = self.part_ns
+        if self.working:
+            shared.pass_to(now_ns)
+            part_ns += (shared.each - self.each_mark) >> _FRACTION_BITS
+            self.each_mark = shared.each
+        had_ns = bill_ns if part_ns >= held_ns else bill_ns * part_ns // held_ns
+        self.occupied_ns += had_ns
+        self.part_ns = 0
+        return had_ns
+
+    def charge(self, bill_ns: int) -> None:
+        """What it had while nobody counted."""
+        self.occupied_ns += bill_ns
+
+    # ---- entitled, waits ---------------------------------------------------------------------
+
+    def begin_entitlement(self, due_ns: int) -> None:
+        self.entitled_mark_ns = due_ns
+
+    def end_entitlement(self, due_ns: int, weight: int) -> None:
+        self.entitled_ns += (due_ns - self.entitled_mark_ns) * weight // WHOLE
+
+    def begin_ready(self, now_ns: int) -> None:
+        self.ready_since_ns = now_ns
+
+    def end_ready(self, waited_ns: int, due_for_ns: int) -> None:
+        """The wait for a turn is over; its clock had reached it for so long."""
+        self.ready_since_ns = -1
+        if waited_ns > due_for_ns:
+            self.throttled_ns += waited_ns - due_for_ns
+
+    def begin_outside(self, now_ns: int) -> None:
+        if self.outside_since_ns < 0:
+            self.outside_since_ns = now_ns
+
+    def end_outside(self, now_ns: int) -> None:
+        if self.outside_since_ns >= 0:
+            self.swap_ns += now_ns - self.outside_since_ns
+            self.outside_since_ns = -1
+
+    # ---- coming, going, quotas ---------------------------------------------------------------
+
+    def come(self) -> None:
+        self.left_ns = HERE
+
+    def go(self, now_ns: int) -> None:
+        self.left_ns = now_ns
+
+    def quota_changed(self, now_ns: int) -> None:
+        """It ended a hold that has not been let go of yet."""
+        self.quota_changed_ns = now_ns
+
+    def quota_took_effect(self, effect: Histogram, now_ns: int) -> None:
+        if self.quota_changed_ns >= 0:
+            effect.add(now_ns - self.quota_changed_ns)
+            self.quota_changed_ns = -1
+
+
+def whole_ns(fine: int) -> int:
+    """Of a difference of what each had, in nanoseconds."""
+    return fine >> _FRACTION_BITS
+
+
+def occupied_part(part_ns: int, held_ns: int, bill_ns: int) -> int:
+    """Rule 4; a part is never more than the whole, whatever was learned late."""
+    if part_ns >= held_ns:
+        return bill_ns
+    return bill_ns * part_ns // held_ns
+
+
+class Departed:
+    """The figures of pods that are gone, in the order in which they left.
+
+    Who looks is given the books themselves; the next change is made in a copy. So a snapshot costs the same
+    however many have gone.
+    """
+
+    __slots__ = ("_figures", "_lent")
+
+    def __init__(self) -> None:
+        self._figures: dict[str, PodFigures] = {}
+        self._lent = False
+
+    def put(self, pod: str, gone: PodFigures) -> None:
+        figures = self._own()
+        figures[pod] = gone
+        if len(figures) > DEPARTED_MAX:
+            del figures[next(iter(figures))]
+
+    def take(self, pod: str) -> PodFigures:
+        """That of a pod which is back, or a new one."""
+        if pod not in self._figures:
+            return PodFigures()
+        return self._own().pop(pod).copy()
+
+    def figures(self) -> Mapping[str, PodFigures]:
+        """By pod, as of now: neither they nor any of them changes any more (rule 3)."""
+        self._lent = True
+        return self._figures
+
+    def expire(self, before_ns: int) -> None:
+        """Forget those that left before then; of many at once the rest next time."""
+        expired: list[str] = []
+        for pod, gone in self._figures.items():
+            if gone.left_ns >= before_ns or len(expired) == EXPIRED_AT_ONCE:
+                break
+            expired.append(pod)
+        if expired:
+            figures = self._own()
+            for pod in expired:
+                del figures[pod]
+
+    def _own(self) -> dict[str, PodFigures]:
+        """What may be changed."""
+        if self._lent:
+            self._figures = self._figures.copy()
+            self._lent = False
+        return self._figures
+
+
+class GpuFigures:
+    """One GPU's counters and histograms."""
+
+    __slots__ = (
+        "departed",
+        "drop_to_release",
+        "drops",
+        "handover",
+        "handovers",
+        "memory_available",
+        "overlap_ns",
+        "overlap_since_ns",
+        "overlaps",
+        "quota_effect",
+        "shared",
+        "slices",
+        "unresponsive",
+        "waits_for_memory",
+    )
+
+    def __init__(self, now_ns: int) -> None:
+        self.handovers = Counter()
+        self.slices = Counter()  # times the memory set was exchanged
+        self.overlaps = Counter()
+        self.unresponsive = Counter()
+        self.waits_for_memory = Counter()
+        self.memory_available = Counter()
+        self.handover = Histogram()
+        self.drop_to_release = Histogram()
+        self.quota_effect = Histogram()
+        self.drops = dict.fromkeys(DropReason, 0)
+        self.overlap_ns = 0
+        self.overlap_since_ns = -1
+        self.shared = SharedTime(now_ns)
+        self.departed = Departed()
+
+    def by_name(self) -> dict[str, int | HistogramCopy]:
+        """As the catalog of metrics names them (rule 2)."""
+        return {
+            "handovers": self.handovers.count,
+            "slices": self.slices.count,
+            "overlaps": self.overlaps.count,
+            "unresponsive": self.unresponsive.count,
+            "waits_for_memory": self.waits_for_memory.count,
+            "memory_available": self.memory_available.count,
+            "handover": self.handover.copied(),
+            "drop_to_release": self.drop_to_release.copied(),
+            "quota_effect": self.quota_effect.copied(),
+        }
+
+    def dropped(self, reason: DropReason) -> None:
+        self.drops[reason] += 1
+
+    def begin_overlap(self, now_ns: int) -> None:
+        self.overlaps.add_one()
+        if self.overlap_since_ns < 0:
+            self.overlap_since_ns = now_ns
+
+    def end_overlap(self, now_ns: int) -> None:
+        """Nobody runs beside others any more."""
+        self.overlap_ns += now_ns - self.overlap_since_ns
+        self.overlap_since_ns = -1
+
+    def overlap_until(self, now_ns: int) -> int:
+        """How long undrained holders ran beside others, the present one included."""
+        return self.overlap_ns + (now_ns - self.overlap_since_ns if self.overlap_since_ns >= 0 else 0)

@@ -1,0 +1,230 @@
+"""Who has the GPU: one tenant for itself, a group together, those that drain, those that did not.
+
+Rules:
+1. A tenant is in at most one of the four places, that of its standing.
+2. What it was counted with (its memory, whether it holds by itself) is kept with its hold, so the sums lose
+   exactly what they were given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from nvshare.core.account import CLOSED, NEVER
+
+if TYPE_CHECKING:
+    from nvshare.core.tenant import Client, Tenant
+
+TAIL_FIRST_GUESS_NS: Final = 10_000_000
+
+
+class Hold:
+    """A tenant's present hold."""
+
+    __slots__ = (
+        "beside",
+        "busy_mark_ns",
+        "client",
+        "counted_bytes",
+        "dropped_ns",
+        "exclusive",
+        "from_ns",
+        "lag_ns",
+        "late_ns",
+        "shared",
+        "told",
+        "unused_ns",
+    )
+
+    def __init__(self) -> None:
+        self.client: Client | None = None  # the only one so far
+        self.shared = False  # more than one client took part, or one cannot tell
+        self.from_ns = CLOSED  # shared: when the first stint began of those that told; 0: one did not tell
+        self.busy_mark_ns = 0  # the client's cumulative busy time at the last settlement
+        self.lag_ns = 0  # what the tenant was owed when the hold began
+        self.beside = False  # others filled its gaps
+        self.told = False  # clients told how busy they were
+        self.unused_ns = 0  # how much of it, as far as it is settled, they were not
+        self.exclusive = False  # the tenant has, or is draining, a turn of its own
+        self.counted_bytes = 0  # of its memory, among what is running
+        self.dropped_ns = -1  # when it was told to let go, and has not since
+        self.late_ns = -1  # since when it runs beside others undrained
+
+    def admit(self, client: Client, lag_ns: int) -> None:
+        if self.client is None:
+            self.client = client
+            self.busy_mark_ns = client.busy_ns
+            self.lag_ns = lag_ns
+        elif self.client is not client:
+            self.shared = True
+
+    def hand_over(self, former: Client, client: Client) -> None:
+        """The same process on a new connection."""
+        if self.client is former:
+            self.client = client
+
+    def cannot_tell(self) -> None:
+        """A client let go without a word on its busy time: the hold is billed whole."""
+        self.shared = True
+        self.from_ns = 0
+
+    def stint_began(self, at_ns: int) -> None:
+        if self.from_ns == CLOSED or at_ns < self.from_ns:
+            self.from_ns = at_ns
+
+    def busy_since_settled(self, busy_ns: int) -> int:
+        since_ns = busy_ns - self.busy_mark_ns
+        self.busy_mark_ns = busy_ns
+        return since_ns
+
+    def note_told(self, unused_ns: int) -> None:
+        self.told = True
+        if unused_ns > 0:
+            self.unused_ns += unused_ns
+
+    def fill_gaps(self) -> None:
+        self.beside = True
+
+    def drop(self, now_ns: int) -> None:
+        self.dropped_ns = now_ns
+
+    def end(self) -> None:
+        self.client = None
+        self.from_ns = CLOSED
+        self.shared = self.beside = self.told = self.exclusive = False
+        self.unused_ns = 0
+        self.dropped_ns = self.late_ns = -1
+
+
+class Floor:
+    __slots__ = (
+        "beside",
+        "drain_deadline_ns",
+        "draining",
+        "entitled",
+        "group",
+        "group_dropped_ns",
+        "group_tail_ns",
+        "holder",
+        "peak_bytes",
+        "running_bytes",
+        "together",
+        "turn_started_ns",
+        "undrained",
+        "yielded",
+    )
+
+    def __init__(self, now_ns: int) -> None:
+        self.holder: Tenant | None = None
+        self.group: dict[Tenant, None] = {}
+        self.draining: dict[Tenant, None] = {}
+        self.drain_deadline_ns = NEVER
+        self.undrained: dict[Tenant, int] = {}  # nobody waits for them -> next look at them
+        self.together = 0  # tenants of the group, those included that drain
+        self.beside = False  # the group runs in the gaps of the holder
+        self.entitled = False  # the group runs by right, not in what others leave
+        self.turn_started_ns = now_ns
+        self.group_tail_ns = TAIL_FIRST_GUESS_NS
+        self.group_dropped_ns = -1
+        self.yielded: Tenant | None = None  # whose turn just ended so that somebody else may run
+        self.running_bytes = 0  # memory of all in the four places
+        self.peak_bytes = 0
+
+    # ---- coming and going, as ``Gpu.move`` says -----------------------------------------------
+
+    def enter(self, tenant: Tenant, used_bytes: int) -> None:
+        """One that was in none of the places."""
+        tenant.hold.counted_bytes = used_bytes
+        self.running_bytes += used_bytes
+        if self.running_bytes > self.peak_bytes:
+            self.peak_bytes = self.running_bytes
+
+    def leave(self, tenant: Tenant) -> None:
+        hold = tenant.hold
+        self.running_bytes -= hold.counted_bytes
+        hold.counted_bytes = 0
+
+    def recount(self, tenant: Tenant, used_bytes: int) -> None:
+        """One that is here uses another amount of memory."""
+        hold = tenant.hold
+        self.running_bytes += used_bytes - hold.counted_bytes
+        hold.counted_bytes = used_bytes
+        if self.running_bytes > self.peak_bytes:
+            self.peak_bytes = self.running_bytes
+
+    def put_holder(self, tenant: Tenant) -> None:
+        assert self.holder is None
+        self.holder = tenant
+        tenant.hold.exclusive = True
+
+    def put_group(self, tenant: Tenant) -> None:
+        self.group[tenant] = None
+        tenant.hold.exclusive = False
+        self.together += 1
+
+    def put_draining(self, tenant: Tenant) -> None:
+        self.draining[tenant] = None
+        if not tenant.hold.exclusive:
+            self.together += 1
+
+    def put_undrained(self, tenant: Tenant, now_ns: int) -> None:
+        self.undrained[tenant] = now_ns
+        hold = tenant.hold
+        hold.exclusive = False
+        hold.late_ns = now_ns
+
+    def take_holder(self) -> None:
+        self.holder = None
+
+    def take_group(self, tenant: Tenant) -> None:
+        del self.group[tenant]
+        self.together -= 1
+
+    def take_draining(self, tenant: Tenant) -> None:
+        del self.draining[tenant]
+        if not tenant.hold.exclusive:
+            self.together -= 1
+
+    def take_undrained(self, tenant: Tenant) -> None:
+        del self.undrained[tenant]
+
+    # ---- turns -------------------------------------------------------------------------------
+
+    def begin_turn(self, now_ns: int) -> None:
+        self.turn_started_ns = now_ns
+        self.yielded = None
+
+    def begin_group(self, entitled: bool, now_ns: int) -> None:
+        self.turn_started_ns = now_ns
+        self.entitled = entitled
+
+    def fill_gaps(self) -> None:
+        self.beside = True
+
+    def group_alone(self, now_ns: int) -> None:
+        """It filled somebody's gaps; now it has the GPU for itself."""
+        self.beside = self.entitled = False
+        self.turn_started_ns = now_ns
+
+    def group_over(self, now_ns: int, most_ns: int) -> None:
+        """The last of the group has let go; learn how long that takes."""
+        self.beside = False
+        if self.group_dropped_ns >= 0:
+            tail_ns = min(now_ns - self.group_dropped_ns, most_ns)
+            self.group_tail_ns += (tail_ns - self.group_tail_ns) // 4
+            self.group_dropped_ns = -1
+
+    def drop_group(self, now_ns: int) -> None:
+        self.group_dropped_ns = now_ns
+
+    def yield_turn(self, tenant: Tenant | None) -> None:
+        self.yielded = tenant
+
+    def wait_for_drain(self, deadline_ns: int) -> None:
+        """Of the last one to begin; those who began before are waited for as long."""
+        if len(self.draining) == 1 or deadline_ns > self.drain_deadline_ns:
+            self.drain_deadline_ns = deadline_ns
+
+    def look_at(self, tenant: Tenant, at_ns: int) -> None:
+        """When to look at an undrained tenant again."""
+        self.undrained[tenant] = at_ns

@@ -1,0 +1,188 @@
+"""How fast time counts for whom: the clocks, the weights, and how long turns are.
+
+Two clocks: ``clock`` is what quotas are counted by; ``fair`` is what each tenant without a quota would have
+had if those without one had shared evenly what quotas leave.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from nvshare.core.account import WHOLE, Account, VirtualClock
+
+if TYPE_CHECKING:
+    from nvshare.core.tenant import Tenant
+
+MS: Final = 1_000_000
+SECOND: Final = 1_000 * MS
+TURN_MIN_NS: Final = 10 * MS
+TURN_MAX_NS: Final = 50 * MS
+TURN_PERIOD_NS: Final = 400 * MS
+"""A turn is at most this long times the tenant's share, so that small shares do not wait long."""
+DEAD_FIRST_GUESS_NS: Final = 400_000
+DEAD_CEILING_NS: Final = 20 * MS
+DEAD_BUDGET_MAX: Final = 2_000  # 2 %, in thousandths of a percent
+DEAD_BUDGET_MIN: Final = 500  # 0.5 %: when quotas fill the GPU, dead time is taken from them
+
+
+class Tempo:
+    """What a tenant's quota comes to at the GPU's present pace."""
+
+    __slots__ = ("active", "ahead_ns", "counted_weight", "mark", "turn_ns")
+
+    def __init__(self) -> None:
+        self.active = False  # it has asked or held within the last second
+        self.counted_weight = 0  # of an active one: what it added to the sum; 0: it has no quota
+        self.turn_ns = 0  # how long its turns are
+        self.ahead_ns = 0  # how far ahead of the clock such a turn takes it
+        self.mark = -1  # the pace these two are for
+
+
+class Pace:
+    __slots__ = (
+        "active_unlimited",
+        "active_weight",
+        "clock",
+        "dead_ns",
+        "fair",
+        "least_percent",
+        "limited_tenants",
+        "mark",
+        "rest",
+        "rest_turn_ns",
+        "slipped_ns",
+        "turn_ns",
+    )
+
+    def __init__(self, least_percent: int, now_ns: int) -> None:
+        self.clock = VirtualClock(now_ns)
+        self.fair = VirtualClock(now_ns)
+        self.least_percent = least_percent  # of those without a quota together, while active
+        self.rest = Account(max(1, least_percent) * WHOLE // 100, 0)  # of them all
+        self.active_weight = 0
+        self.active_unlimited = 0
+        self.limited_tenants = 0  # those with a quota and a client
+        self.slipped_ns = 0  # virtual time slipped back, ever
+        self.dead_ns = DEAD_FIRST_GUESS_NS
+        self.turn_ns = self.rest_turn_ns = TURN_MIN_NS
+        self.mark = 0
+
+    # ---- who counts --------------------------------------------------------------------------
+
+    def activate(self, tenant: Tenant) -> None:
+        tempo = tenant.tempo
+        tempo.active = True
+        if tenant.limited:
+            tempo.counted_weight = tenant.account.weight
+            self.active_weight += tempo.counted_weight
+        else:
+            self.active_unlimited += 1
+
+    def deactivate(self, tenant: Tenant) -> None:
+        tempo = tenant.tempo
+        tempo.active = False
+        if tempo.counted_weight:
+            self.active_weight -= tempo.counted_weight
+            tempo.counted_weight = 0
+        else:
+            self.active_unlimited -= 1
+
+    def count_limited(self, step: int) -> None:
+        self.limited_tenants += step
+
+    def clock_of(self, tenant: Tenant) -> VirtualClock:
+        return self.clock if tenant.limited else self.fair
+
+    def due_ns(self, tenant: Tenant, now_ns: int) -> int:
+        """The clock that an entitlement is counted by: the virtual one, as if it had never slipped."""
+        if not tenant.limited:
+            return now_ns
+        return self.clock.advance(now_ns) + self.slipped_ns
+
+    # ---- weights and rates -------------------------------------------------------------------
+
+    def floor(self) -> int:
+        """What active tenants without a quota together may count on, whatever quotas add up to."""
+        return self.least_percent * WHOLE // 100 if self.active_unlimited else 0
+
+    def left(self) -> int:
+        """What quotas leave to them, or their floor."""
+        return max(self.floor(), WHOLE - self.active_weight)
+
+    def free_weight(self) -> int:
+        """What nobody active is entitled to."""
+        return max(0, WHOLE - self.floor() - self.active_weight)
+
+    def reweigh(self, rest_weight: int, now_ns: int) -> None:
+        """Quotas over 100 are scaled in proportion; unlimited tenants together keep their minimum.
+
+        ``rest_weight`` is what those without a quota are to have of the turns now.
+        """
+        room = WHOLE - self.floor()
+        if self.active_weight > room:
+            self.clock.set_rate(now_ns, room, self.active_weight)
+        else:
+            self.clock.set_rate(now_ns, 1, 1)
+        left = self.left()
+        if self.active_unlimited and left:
+            self.fair.set_rate(now_ns, left, WHOLE * self.active_unlimited)
+        else:
+            self.fair.advance(now_ns)
+        if rest_weight:
+            weight = rest_weight * self.clock.denominator // self.clock.numerator
+            self.rest.reweigh(max(1, weight), self.clock)
+        self.fit()
+
+    def set_least(self, percent: int) -> None:
+        self.least_percent = percent
+
+    def slip(self, back_ns: int) -> None:
+        self.clock.slip(back_ns)
+        self.slipped_ns += back_ns
+
+    def effective(self, weight: int) -> int:
+        return weight * self.clock.numerator // self.clock.denominator
+
+    def due_weight(self, tenant: Tenant) -> int:
+        """What an active tenant is entitled to, of WHOLE."""
+        if tenant.limited:
+            return self.effective(tenant.account.weight)
+        return self.left() // max(1, self.active_unlimited)
+
+    # ---- turns -------------------------------------------------------------------------------
+
+    def fit(self) -> None:
+        """The shortest turn whose dead time the quotas can bear."""
+        budget = min(DEAD_BUDGET_MAX, max(DEAD_BUDGET_MIN, self.free_weight() // 2))
+        turn_ns = -(-self.dead_ns * WHOLE // budget // MS) * MS  # whole milliseconds: it rarely changes
+        self.turn_ns = min(TURN_MAX_NS, max(TURN_MIN_NS, turn_ns))
+        self.mark += 1
+        self.rest_turn_ns = self.turn_of(self.rest.weight)
+
+    def learn_dead(self, unused_ns: int) -> None:
+        """What a hand-over cost: held, and not busy."""
+        dead_ns = self.dead_ns
+        self.dead_ns = dead_ns + (unused_ns - dead_ns) // 8
+        if self.dead_ns // 10_000 != dead_ns // 10_000:
+            self.fit()
+
+    def fit_tenant(self, tenant: Tenant) -> None:
+        """Bring a tenant's turn length, and how far ahead that takes it, up to date."""
+        tempo = tenant.tempo
+        if tempo.mark != self.mark:
+            tempo.mark = self.mark
+            weight = tenant.account.weight
+            tempo.turn_ns = self.turn_of(weight)
+            tempo.ahead_ns = self.allowance(weight, tempo.turn_ns)
+
+    def forget_fit(self, tenant: Tenant) -> None:
+        tenant.tempo.mark = -1
+
+    def turn_of(self, weight: int) -> int:
+        longest = self.effective(weight) * TURN_PERIOD_NS // WHOLE
+        return max(TURN_MIN_NS, min(self.turn_ns, longest))
+
+    def allowance(self, weight: int, turn_ns: int) -> int:
+        """How far ahead of the clock a turn of that length takes an account that started even."""
+        effective = self.effective(weight)
+        return turn_ns * max(0, WHOLE - effective) // weight

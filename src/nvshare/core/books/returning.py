@@ -1,0 +1,53 @@
+"""Clients that a former daemon knew, and that may come back.
+
+They are waited for, for a while; what each was billed is remembered until it is back or gone for good.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from nvshare.core.account import NEVER
+
+WAIT_NS: Final = 5_000_000_000
+
+
+class Expected(NamedTuple):
+    pod: str
+    billed_busy_ns: int  # what its counter showed when it was last billed
+
+
+class Returning:
+    __slots__ = ("_expected", "_waited_for", "deadline_ns")
+
+    def __init__(self) -> None:
+        self._expected: dict[int, Expected] = {}  # by former id
+        self._waited_for: set[int] = set()
+        self.deadline_ns = NEVER
+
+    def expect(self, former: int, pod: str, billed_busy_ns: int, now_ns: int) -> None:
+        self._expected[former] = Expected(pod, billed_busy_ns)
+        self._waited_for.add(former)
+        self.deadline_ns = now_ns + WAIT_NS
+
+    @property
+    def waits(self) -> bool:
+        """Nothing exclusive is granted while some are waited for."""
+        return self.deadline_ns != NEVER
+
+    def waited_for(self) -> int:
+        return len(self._waited_for)
+
+    def expects(self, former: int) -> bool:
+        return former in self._expected
+
+    def back(self, former: int) -> Expected | None:
+        """One is back, or never will be; None if it was not expected."""
+        self._waited_for.discard(former)
+        if not self._waited_for:
+            self.deadline_ns = NEVER
+        return self._expected.pop(former, None)
+
+    def give_up(self) -> None:
+        self._waited_for.clear()
+        self.deadline_ns = NEVER

@@ -1,0 +1,217 @@
+"""Clients and tenants come, go, come back, and are given limits.
+
+Rules:
+1. A process that comes back on a new connection replaces what it was in one step: its hold, its place in line
+   and its memory are never counted twice, and never free in between.
+2. A hold that a process claims to have is believed if its daemon was restarted, or if we know of it. Any other
+   is dropped at once.
+3. A tenant of a former daemon is here, resuming, until its first process is back or it owes nothing.
+"""
+
+from __future__ import annotations
+
+from nvshare.core import events
+from nvshare.core.account import WHOLE
+from nvshare.core.books.idlers import ACTIVE_NS
+from nvshare.core.effects import DropReason, Effect, TellCoreLimit, TellScheduling
+from nvshare.core.gpu import Gpu
+from nvshare.core.limits import PodLimits
+from nvshare.core.policy import billing, gates, residency, turns
+from nvshare.core.policy.decide import forget_if_even
+from nvshare.core.standing import ASKING, IDLE, IN_LINE, OUTSIDE, RESUMING
+from nvshare.core.tenant import Client, Tenant
+from nvshare.core.view.snapshot import ClientRecord
+
+# ---- tenants ------------------------------------------------------------------------------------
+
+
+def _tenant(gpu: Gpu, pod: str, limits: PodLimits, now_ns: int) -> Tenant:
+    figures = gpu.figures.departed.take(pod)
+    window_ns = gpu.settings.compute_window_ns
+    tenant = Tenant(pod, limits, 0, window_ns, figures, now_ns)
+    tenant.account.owe(0, gpu.pace.clock_of(tenant))
+    return tenant
+
+
+def new_tenant(gpu: Gpu, pod: str, limits: PodLimits, now_ns: int) -> Tenant:
+    tenant = _tenant(gpu, pod, limits, now_ns)
+    gpu.move(tenant, IDLE, now_ns)
+    return tenant
+
+
+def expect_tenant(gpu: Gpu, pod: str, limits: PodLimits, lag_ns: int, away_ns: int, now_ns: int) -> None:
+    """One of a former daemon, which was away for so long (rule 3). What was due meanwhile is due still."""
+    tenant = _tenant(gpu, pod, limits, now_ns)
+    if tenant.limited:
+        tenant.account.owe(lag_ns + away_ns * tenant.account.weight // WHOLE, gpu.pace.clock)
+    gpu.move(tenant, RESUMING, now_ns)
+    gpu.idlers.look_at(tenant, now_ns + ACTIVE_NS)
+
+
+def expect_client(gpu: Gpu, record: ClientRecord, now_ns: int) -> None:
+    gpu.returning.expect(record.client, record.pod, record.billed_busy_ns, now_ns)
+    tenant = gpu.tenants[record.pod]
+    tenant.memory.expect(record.client, gpu.returning.deadline_ns)
+    gpu.watch_recall(tenant)
+
+
+def forget_former(gpu: Gpu, former: int, now_ns: int, out: list[Effect]) -> None:
+    expected = gpu.returning.back(former)
+    tenant = gpu.tenants.get(expected.pod) if expected is not None else None
+    if tenant is not None:
+        tenant.memory.give_up(former, now_ns, out)
+        if tenant.standing == RESUMING and not gpu.returning.waits:
+            forget_if_even(gpu, tenant, now_ns)
+
+
+# ---- clients ------------------------------------------------------------------------------------
+
+
+def _add(gpu: Gpu, tenant: Tenant, key: int, version: int, now_ns: int) -> Client:
+    if tenant.standing == RESUMING:
+        gpu.move(tenant, IDLE, now_ns)
+    client = Client(key, tenant, gpu, version)
+    if tenant.limited and not tenant.clients:
+        gpu.pace.count_limited(1)
+    tenant.add_client(client)
+    tenant.figures.come()
+    return client
+
+
+def _tell_terms(client: Client, scheduling_on: bool, out: list[Effect]) -> None:
+    out.append(TellScheduling(client.key, scheduling_on))
+    if client.tenant.limited:
+        out.append(TellCoreLimit(client.key, client.tenant.percent))
+
+
+def register(
+    gpu: Gpu, tenant: Tenant, key: int, version: int, scheduling_on: bool, now_ns: int, out: list[Effect]
+) -> Client:
+    client = _add(gpu, tenant, key, version, now_ns)
+    _tell_terms(client, scheduling_on, out)
+    tenant.memory.join(key, version >= 3, now_ns, out)
+    return client
+
+
+def resume(
+    gpu: Gpu,
+    tenant: Tenant,
+    former: Client | None,
+    event: events.ClientResumed,
+    scheduling_on: bool,
+    now_ns: int,
+    out: list[Effect],
+) -> Client:
+    client = _add(gpu, tenant, event.client, 3, now_ns)
+    client.tell_busy(event.busy_ns)
+    _tell_terms(client, scheduling_on, out)
+    expected = gpu.returning.back(event.former)
+    restarted = expected is not None
+    known = restarted or (former is not None and former.holds)
+    if former is not None:
+        _replace(gpu, former, client, event, now_ns, out)
+    elif expected is not None:
+        billing.charge(gpu, tenant, event.busy_ns - expected.billed_busy_ns)  # while no daemon was there
+    memory = (event.used_bytes, event.reserve_seq, event.reserve_bytes)
+    tenant.memory.resume(client.key, event.former, *memory, now_ns, out)
+    gpu.set_used(tenant, tenant.memory.used_bytes)
+    if scheduling_on and event.holds and not client.holds:
+        turns.resume_hold(gpu, client, known, now_ns, out)
+        residency.resume_member(gpu, tenant, now_ns)
+    if scheduling_on and event.wants:
+        turns.request(gpu, client, now_ns, out, back=restarted)
+    return client
+
+
+def _replace(
+    gpu: Gpu, former: Client, client: Client, event: events.ClientResumed, now_ns: int, out: list[Effect]
+) -> None:
+    """Rule 1: what both agree on goes on; what the process no longer has ends."""
+    tenant = client.tenant
+    if former.holds and not event.holds:
+        turns.release(gpu, former, event.busy_ns, 0, now_ns, out)
+    if former.wants and not event.wants:
+        _stop_asking(gpu, former, now_ns)
+    tenant.hold.hand_over(former, client)
+    client.take_over(former)
+    former.disconnect()
+    tenant.remove_client(former)
+    if client.dropping:  # the first one went to the old connection
+        out.append(client.drop_for[DropReason.TURN])
+
+
+def disconnect(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
+    """Turn and queue place end at once, before anybody else is granted anything."""
+    client.disconnect()
+    tenant = client.tenant
+    if not any(other.connected for other in tenant.clients.values()):
+        tenant.figures.go(now_ns)
+    _withdraw(gpu, client, now_ns, out)
+    tenant.memory.disconnect(client.key)
+
+
+def _stop_asking(gpu: Gpu, client: Client, now_ns: int) -> None:
+    client.stop_asking()
+    tenant = client.tenant
+    if tenant.wanting == 0 and tenant.standing in (ASKING, IN_LINE, OUTSIDE):
+        gpu.move(tenant, IDLE, now_ns)
+
+
+def _withdraw(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
+    if client.wants:
+        _stop_asking(gpu, client, now_ns)
+    turns.release(gpu, client, None, 0, now_ns, out)
+
+
+def withdraw_all(gpu: Gpu, now_ns: int) -> None:
+    """Scheduling is off: nobody holds or waits, and nobody is told one by one."""
+    for tenant in list(gpu.tenants.values()):
+        for client in tenant.clients.values():
+            _withdraw(gpu, client, now_ns, [])
+    gpu.residence.cancel_exchange()
+
+
+def remove(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
+    """Its process has ended, and with it its memory."""
+    tenant = client.tenant
+    tenant.remove_client(client)
+    if tenant.limited and not tenant.clients:
+        gpu.pace.count_limited(-1)
+    tenant.memory.leave(client.key, now_ns, out)
+    gpu.set_used(tenant, tenant.memory.used_bytes)
+    if not tenant.clients and tenant.standing == IDLE:
+        gpu.idlers.look_at(tenant, max(now_ns, tenant.idling.since_ns + ACTIVE_NS))
+
+
+def changed(gpu: Gpu, tenant: Tenant, newcomer: Client | None, out: list[Effect]) -> None:
+    gpu.watch_recall(tenant)
+    gates.tell_limited_present(gpu, newcomer, out)
+
+
+def spans_gpus(gpu: Gpu, tenant: Tenant, spans: bool) -> bool:
+    """Whether its pod works on other GPUs, too. True if that may end its wait sooner."""
+    was = tenant.spans_gpus
+    tenant.set_spans_gpus(spans)
+    if spans and not was and tenant.standing == IN_LINE:
+        gpu.line.hurry(tenant)
+        return True
+    return False
+
+
+# ---- limits -------------------------------------------------------------------------------------
+
+
+def set_limits(gpu: Gpu, tenant: Tenant, limits: PodLimits, now_ns: int, out: list[Effect]) -> bool:
+    """Whether the compute quota is another one now."""
+    tenant.memory.set_limit(limits.memory_bytes, now_ns, out)
+    gpu.watch_recall(tenant)
+    if (limits.core_percent, limits.share) == (tenant.percent, tenant.share):
+        return False
+    told = limits.core_percent != tenant.percent
+    turns.change_quota(gpu, tenant, limits.core_percent, limits.share, now_ns, out)
+    if told:
+        for client in tenant.clients.values():
+            if client.connected:
+                out.append(TellCoreLimit(client.key, limits.core_percent))
+    gates.tell_limited_present(gpu, None, out)
+    return True

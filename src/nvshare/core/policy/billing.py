@@ -1,0 +1,137 @@
+"""What a hold costs.
+
+Rules:
+1. A pod is billed from the first launch to the last completion of a hold, over all its processes.
+2. One client that tells its own busy time is billed by that; it leaves out the time messages took.
+   Several are billed from the first of their stints on, each of which ended when its client let go and
+   began as much earlier as it was busy. Clients that cannot tell are billed by what they held less what
+   they said was idle.
+3. While others fill a holder's gaps its kernels take longer, but its gaps are the host's and do not.
+   So the ratio of the two, measured without company, tells what it was busy on its own account.
+
+What a bill does to a lag, and what it does not, is in ``lag``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nvshare.core.account import CLOSED
+from nvshare.core.books.pace import DEAD_CEILING_NS, TURN_MIN_NS
+from nvshare.core.gpu import Gpu
+from nvshare.core.policy import lag
+from nvshare.core.tenant import Client, Tenant
+
+LEARN_FROM_NS: Final = TURN_MIN_NS // 2
+"""Shorter holds tell little of how a tenant works."""
+
+
+def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: int) -> bool:
+    """A holder tells of a gap, of its end, or how far its counter is. True if it began or ended a gap."""
+    client.tell_busy(busy_ns)
+    if not client.holds:
+        return False
+    tenant = client.tenant
+    idle = idle_ns > 0
+    changed = idle != client.idle
+    if changed:
+        account = tenant.account
+        if idle:
+            client.pause()
+            if tenant.working == 0:
+                account.pause(now_ns - idle_ns)
+                tenant.figures.end_work(gpu.figures.shared, now_ns - idle_ns)
+        else:
+            client.go_on()
+            account.open(now_ns)
+            tenant.figures.begin_work(gpu.figures.shared, now_ns)
+    if not tenant.hold.shared:
+        settle(gpu, tenant, now_ns)
+    return changed
+
+
+def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
+    """Bill without a hold; its place in a queue is by what it was billed."""
+    if bill_ns <= 0:
+        return
+    seated = gpu.unseat(tenant)
+    tenant.account.charge(bill_ns)
+    tenant.figures.charge(bill_ns)
+    if seated:
+        gpu.reseat(tenant)
+
+
+def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+    """Bill the present hold so far (rule 2)."""
+    account, hold = tenant.account, tenant.hold
+    held_ns = account.pending_ns
+    if account.open_ns != CLOSED:
+        held_ns += now_ns - account.open_ns
+    bill_ns = held_ns
+    client = hold.client
+    if client is not None and not hold.shared and client.version >= 3:
+        busy_ns = hold.busy_since_settled(client.busy_ns)
+        if hold.exclusive:
+            hold.note_told(held_ns - busy_ns)
+            if held_ns >= LEARN_FROM_NS:
+                busy_ns = _own_busy(gpu, tenant, busy_ns, held_ns, now_ns)
+        if busy_ns < bill_ns:
+            bill_ns = busy_ns if busy_ns > 0 else 0
+    elif hold.from_ns > 0 and not account.paused:
+        unused_ns = held_ns - (now_ns - hold.from_ns)
+        hold.note_told(unused_ns)
+        if unused_ns > 0:
+            bill_ns = held_ns - unused_ns
+            if hold.exclusive and unused_ns < DEAD_CEILING_NS:
+                gpu.pace.learn_dead(unused_ns)
+    if held_ns:
+        had_ns = tenant.figures.settle(gpu.figures.shared, held_ns, bill_ns, now_ns)
+        account.settle_hold(now_ns, held_ns, bill_ns, bill_ns if tenant.limited else had_ns)
+        if bill_ns:
+            tenant.window.add(now_ns - held_ns, now_ns, bill_ns)
+        if tenant.share or not tenant.limited:
+            lag.settle(gpu, tenant, now_ns)
+
+
+def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int) -> int:
+    """A client's busy time without what it spent waiting for company (rule 3); learns from holds alone."""
+    account, habits = tenant.account, tenant.habits
+    unused_ns = held_ns - busy_ns
+    if unused_ns < 0:
+        unused_ns = 0
+    if tenant.hold.beside:
+        return min(busy_ns, unused_ns * habits.gap_permille // 1000)
+    if unused_ns * 8 > held_ns or account.duty_percent != 100:
+        account.expect_duty(100 - unused_ns * 100 // held_ns)
+        if unused_ns:
+            habits.note_gaps(busy_ns * 1000 // unused_ns, now_ns)
+    if unused_ns < DEAD_CEILING_NS and unused_ns * 4 < held_ns and not account.paused:
+        gpu.pace.learn_dead(unused_ns)
+    return busy_ns
+
+
+def end_hold(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+    """The last client has let go. What the hand-over cost is shown, however bad."""
+    settle(gpu, tenant, now_ns)
+    hold = tenant.hold
+    if hold.told and hold.exclusive and hold.from_ns != 0:  # nobody left without a word
+        gpu.figures.handover.add(hold.unused_ns)
+    tenant.account.close(now_ns)
+    tenant.figures.end_hold(gpu.figures.shared, now_ns)
+    tenant.figures.quota_took_effect(gpu.figures.quota_effect, now_ns)
+    if tenant.limited:
+        lag.end_hold(gpu, tenant)
+
+
+def begin_group(gpu: Gpu, now_ns: int) -> None:
+    gpu.pace.rest.open(now_ns)
+
+
+def end_group(gpu: Gpu, now_ns: int) -> None:
+    """The last unlimited tenant has let go: bill the group."""
+    rest = gpu.pace.rest
+    rest.close(now_ns)
+    held_ns = rest.pending_ns
+    rest.settle_hold(now_ns, held_ns, held_ns, held_ns)
+    lag.settle_rest(gpu, now_ns)
+    gpu.floor.group_over(now_ns, gpu.settings.drain_grace_ns)

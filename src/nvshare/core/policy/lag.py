@@ -1,0 +1,177 @@
+"""What a lag may be: how much a tenant may be owed, and how much it may owe. Said here and nowhere else.
+
+Rules:
+1. A bill always counts. Beside bills a lag changes only here, at one of four moments, and by one rule each:
+   ``wake``: one turn of credit at most, since nobody is owed for the time in which it wanted nothing;
+   ``resume``: one turn, and for one that waited all the while what it was due in AWAY_MOST_NS at most;
+   ``end_hold``: no more credit than it had when the hold began, or a turn: what was held and not used is not
+   owed later;
+   ``settle``: time that nobody else wanted is not owed back. That is what a ``share``, and the group of those
+   without a quota, used beyond their due while nobody was outside. While somebody is, all that is used counts.
+2. The sum of what is owed to those who wait is bounded by what can be repaid: a turn each, and a slice for each
+   that waits outside. What exceeds it slips, for all alike.
+3. A quota is a cap: who is ahead of the clock waits. While somebody waits outside it is kept over slices
+   instead of turns, so one may be a slice ahead.
+
+Hence, over any window in which a tenant is backlogged, its share is its due less its part of what slipped (the
+time that nobody could have), give or take what its lag may differ at the two ends: two turns and a drain, or
+while memory is exchanged two slices.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nvshare.core.account import WHOLE, Account
+from nvshare.core.books.pace import SECOND
+from nvshare.core.gpu import Gpu
+from nvshare.core.standing import IDLE
+from nvshare.core.tenant import Tenant
+
+OVERRUN_TURNS: Final = 4
+AWAY_MOST_NS: Final = 10 * SECOND
+"""Who waits for a daemon that is away waits no longer than that: then it runs ungated."""
+REPAYABLE_FREE: Final = 2 * WHOLE // 100
+REPAYABLE_NS: Final = 5 * SECOND
+
+
+# ---- the four moments ---------------------------------------------------------------------------
+
+
+def wake(gpu: Gpu, tenant: Tenant) -> None:
+    """Back from idle: at most one turn of credit; debt stays."""
+    pace, account = gpu.pace, tenant.account
+    if tenant.limited:
+        account.rejoin(pace.slipped_ns)
+        clock = pace.clock
+    else:
+        clock = pace.fair
+    if account.virtual_ns < clock.virtual_ns:
+        account.cap_lag(turn_ns(gpu, tenant), clock)
+
+
+def wake_rest(gpu: Gpu) -> None:
+    """The first of the group lines up."""
+    pace = gpu.pace
+    if not gpu.line.free and not gpu.floor.together:
+        pace.rest.cap_lag(pace.rest_turn_ns, pace.clock)
+
+
+def resume(gpu: Gpu, tenant: Tenant, waited: bool) -> None:
+    """A process is back, and its bill for the time between has been charged."""
+    pace = gpu.pace
+    if tenant.limited:
+        tenant.account.rejoin(pace.slipped_ns)
+    most_ns = turn_ns(gpu, tenant)
+    if waited:
+        most_ns += AWAY_MOST_NS * tenant.account.weight // WHOLE
+    tenant.account.cap_lag(most_ns, pace.clock_of(tenant))
+
+
+def end_hold(gpu: Gpu, tenant: Tenant) -> None:
+    account, clock = tenant.account, gpu.pace.clock
+    if account.virtual_ns < clock.virtual_ns:
+        most_ns = turn_ns(gpu, tenant)
+        lag_ns = tenant.hold.lag_ns
+        account.cap_lag(most_ns if most_ns > lag_ns else lag_ns, clock)
+
+
+def settle(gpu: Gpu, tenant: Tenant, until_ns: int) -> None:
+    """After a bill of one that may borrow."""
+    if gpu.residence.outside:
+        return
+    if not tenant.limited:
+        tenant.account.cap_debt(gpu.pace.turn_ns, gpu.pace.fair)
+    elif tenant.share:
+        _forgive(gpu, tenant.account, turn_ns(gpu, tenant), until_ns)
+
+
+def settle_rest(gpu: Gpu, until_ns: int) -> None:
+    """After a bill of the group; as far as it ran by right, that is."""
+    if not gpu.residence.outside:
+        floor = gpu.floor
+        _forgive(
+            gpu, gpu.pace.rest, gpu.pace.rest_turn_ns, until_ns if floor.entitled else floor.turn_started_ns
+        )
+
+
+def _forgive(gpu: Gpu, account: Account, turn_ns: int, until_ns: int) -> None:
+    pace = gpu.pace
+    if account.virtual_ns <= pace.clock.virtual_ns:
+        return  # it is not ahead at all
+    length_ns = max(turn_ns, min(until_ns - gpu.floor.turn_started_ns, OVERRUN_TURNS * turn_ns))
+    account.cap_debt(pace.allowance(account.weight, length_ns), pace.clock)
+
+
+def slip(gpu: Gpu) -> None:
+    """What cannot be repaid is not owed: hand-overs take time that no quota can have (rule 2)."""
+    pace, line = gpu.pace, gpu.line
+    clock, rest = pace.clock, pace.rest
+    weight = line.weight
+    owed = weight * clock.virtual_ns - line.weighted_ns
+    if line.free:
+        weight += rest.weight
+        owed += rest.weight * (clock.virtual_ns - rest.virtual_ns)
+    if owed <= 0:
+        return
+    outside = len(gpu.residence.outside)
+    excess = owed - (len(line.ready) + outside + 1) * pace.turn_ns * WHOLE
+    if excess <= 0:
+        return
+    if outside:
+        excess -= (outside + 1) * gpu.slice_ns() * WHOLE
+    if pace.free_weight() >= REPAYABLE_FREE:
+        excess -= REPAYABLE_NS * WHOLE  # a GPU with room can repay what an outage cost
+    if excess > 0:
+        pace.slip(excess // weight)
+
+
+# ---- reading it ---------------------------------------------------------------------------------
+
+
+def turn_ns(gpu: Gpu, tenant: Tenant) -> int:
+    tempo = tenant.tempo
+    if tempo.mark != gpu.pace.mark:
+        gpu.pace.fit_tenant(tenant)
+    return tempo.turn_ns
+
+
+def lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """What a tenant is owed; one without a quota by an even part of what quotas leave."""
+    account = tenant.account
+    if tenant.limited:
+        return account.lag_ns(gpu.pace.clock, now_ns)
+    had_ns = tenant.figures.part_until(gpu.figures.shared, now_ns)
+    return gpu.pace.fair.virtual_ns - account.virtual_ns - had_ns
+
+
+def saved_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """As the next daemon must know it: of an idle one no more than it would be owed if it woke now."""
+    account, clock = tenant.account, gpu.pace.clock
+    if tenant.standing != IDLE:
+        return account.lag_ns(clock, now_ns)
+    behind_ns = clock.virtual_ns - account.virtual_of_rest(gpu.pace.slipped_ns)
+    return min(behind_ns * account.weight // WHOLE, turn_ns(gpu, tenant))
+
+
+def due(gpu: Gpu, tenant: Tenant) -> bool:
+    """The clock has reached it, so its quota lets it run."""
+    ahead_ns = tenant.account.virtual_ns - gpu.pace.clock.virtual_ns
+    if ahead_ns <= 0:
+        return True
+    return bool(gpu.residence.outside) and ahead_ns <= relaxed_ns(gpu, tenant)
+
+
+def relaxed_ns(gpu: Gpu, tenant: Tenant) -> int:
+    """How far ahead of the clock one may begin a turn (rule 3)."""
+    if not gpu.residence.outside:
+        return 0
+    gpu.pace.fit_tenant(tenant)
+    return max(0, gpu.pace.allowance(tenant.account.weight, gpu.slice_ns()) - tenant.tempo.ahead_ns)
+
+
+def ahead_most_ns(gpu: Gpu, tenant: Tenant) -> int:
+    """How far ahead of the clock a turn may take one."""
+    if not gpu.residence.outside:
+        return tenant.tempo.ahead_ns
+    return gpu.pace.allowance(tenant.account.weight, gpu.slice_ns())

@@ -1,0 +1,238 @@
+"""Whose memory may be on the GPU now.
+
+Rules:
+1. The members of the set are the tenants that may take turns. Together they fit under the safe
+   limit, or there is only one of them.
+2. Who fits joins at once. Who does not waits outside (WAIT_FOR_MEM) and is promoted when there is
+   room (MEM_AVAILABLE). Later, smaller ones may be let in past it for a while, then no more.
+3. While somebody waits outside, the set runs for a slice, long enough that swapping its memory is
+   cheap beside it. Then the set is emptied and the tenant that is owed most founds the next, if it is
+   owed more than anybody inside: ``slices`` says when and who.
+4. A member that grew over the limit pushes out members that do not run; if those that run together
+   exceed it, they are dropped and a new set is founded.
+5. The GPU is overloaded while somebody is outside who does not fit beside all that want to run. It is shown,
+   and nothing is decided by it.
+6. A tenant idle for a second is no longer a member. A pause shorter than that swaps nothing.
+"""
+
+from __future__ import annotations
+
+from nvshare.core.effects import DropReason, Effect, MemoryAvailable, WaitForMemory
+from nvshare.core.gpu import Gpu
+from nvshare.core.policy import billing, slices, turns
+from nvshare.core.standing import IN_LINE, OUTSIDE
+from nvshare.core.tenant import Tenant
+
+
+def fits(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
+    residence = gpu.residence
+    if not residence.members and not _undrained_bytes(gpu, now_ns):
+        return True
+    if _one_at_a_time(gpu) and not tenant.limited and residence.unlimited_members:
+        return False
+    return _has_room(gpu, tenant, now_ns)
+
+
+def _one_at_a_time(gpu: Gpu) -> bool:
+    return gpu.settings.scheduling_mode == "serial"
+
+
+def _has_room(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
+    wanted_bytes = gpu.residence.set_bytes + _undrained_bytes(gpu, now_ns) + tenant.lodging.used_bytes
+    return wanted_bytes <= gpu.safe_limit_bytes
+
+
+def _undrained_bytes(gpu: Gpu, now_ns: int) -> int:
+    """Late holders of a former set still have their memory there."""
+    return sum(
+        tenant.lodging.used_bytes
+        for tenant in gpu.floor.undrained
+        if not tenant.lodging.in_set and slices.counts(gpu, tenant, now_ns)
+    )
+
+
+# ---- coming and going ---------------------------------------------------------------------------
+
+
+def place(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    """One that has asked takes its place: in line for a turn, or outside for memory."""
+    residence = gpu.residence
+    if tenant.lodging.in_set:
+        turns.line_up(gpu, tenant, now_ns)
+        return
+    outside = residence.outside
+    may_overtake = (
+        not outside or now_ns - residence.oldest().seat.since_ns < gpu.settings.overtake_ns
+    ) and residence.founder is None
+    if may_overtake and fits(gpu, tenant, now_ns):
+        if outside:
+            residence.overtake(list(outside))
+        join(gpu, tenant, now_ns)
+        turns.line_up(gpu, tenant, now_ns)
+    else:
+        _wait_outside(gpu, tenant, now_ns, out)
+
+
+def join(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+    gpu.residence.join(tenant, now_ns)
+    if gpu.residence.outside:
+        gpu.reweigh(now_ns)
+
+
+def resume_member(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+    """It ran when the former daemon ended, and still does: no question of fitting."""
+    if not tenant.lodging.in_set:
+        join(gpu, tenant, now_ns)
+
+
+def leave(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+    gpu.residence.leave(tenant)
+    if gpu.residence.outside:
+        gpu.reweigh(now_ns)
+
+
+def _wait_outside(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    first = not gpu.residence.outside
+    if first:  # slices begin: what was had before them is not owed
+        for member in gpu.floor.group:
+            billing.settle(gpu, member, now_ns)
+    gpu.move(tenant, OUTSIDE, now_ns)
+    if first:
+        slices.begin(gpu, now_ns)
+    _tell_waiting(gpu, tenant, now_ns, out)
+
+
+def _tell_waiting(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    if _one_at_a_time(gpu) and not tenant.limited and _has_room(gpu, tenant, now_ns):
+        return  # its turn will come like any other's, and no memory is awaited
+    tenant.figures.begin_outside(now_ns)
+    for client in tenant.clients.values():
+        if client.wants and not client.told_waiting and client.connected:
+            client.tell_waiting(True)
+            gpu.figures.waits_for_memory.add_one()
+            out.append(WaitForMemory(client.key))
+
+
+def _let_in(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    join(gpu, tenant, now_ns)
+    turns.line_up(gpu, tenant, now_ns)
+    for client in tenant.clients.values():
+        if client.wants and client.told_waiting:
+            client.tell_waiting(False)
+            gpu.figures.memory_available.add_one()
+            out.append(MemoryAvailable(client.key))
+
+
+# ---- looking at the set -------------------------------------------------------------------------
+
+
+def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
+    """Look at the set again: who must go, who may come, whether the slice is over."""
+    residence = gpu.residence
+    residence.looked()
+    if residence.founder is None:
+        _push_out_excess(gpu, now_ns, out)
+    if residence.outside and residence.founder is None:
+        _admit(gpu, now_ns, out)
+    if residence.outside and residence.founder is None:
+        slices.measure(gpu)
+        founder, check_ns = slices.next_founder(gpu, now_ns)
+        if founder is None:
+            residence.check_at(check_ns)
+        else:
+            _begin_exchange(gpu, founder, DropReason.SLICE, now_ns, out)
+    if residence.outside or residence.overloaded:
+        _review_overload(gpu, now_ns)
+    if not residence.outside:
+        slices.end(gpu, now_ns)
+
+
+def _review_overload(gpu: Gpu, now_ns: int) -> None:
+    """Who waits outside for another reason (serial mode, a set that is about to change) fits all the same."""
+    residence = gpu.residence
+    wanted_bytes = residence.set_bytes + sum(tenant.lodging.used_bytes for tenant in residence.outside)
+    if residence.outside:
+        wanted_bytes += _undrained_bytes(gpu, now_ns)
+    if wanted_bytes <= gpu.safe_limit_bytes:
+        residence.set_overloaded(False)
+    elif residence.outside:
+        residence.set_overloaded(True)
+
+
+def _too_many(gpu: Gpu) -> bool:
+    residence = gpu.residence
+    if len(residence.members) <= 1:
+        return False
+    if residence.set_bytes > gpu.safe_limit_bytes:
+        return True
+    return _one_at_a_time(gpu) and residence.unlimited_members > 1
+
+
+def _push_out_excess(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
+    if not _too_many(gpu):
+        return
+    residence = gpu.residence
+    too_large = residence.set_bytes > gpu.safe_limit_bytes
+    if too_large:
+        residence.set_overloaded(True)
+    spare = [member for member in residence.members if member.holding == 0]
+    spare.sort(key=lambda member: (member.wanting > 0, -member.account.virtual_ns))
+    for member in spare:
+        if not _too_many(gpu):
+            return
+        if too_large or not member.limited:
+            leave(gpu, member, now_ns)
+            if member.standing == IN_LINE:
+                _wait_outside(gpu, member, now_ns, out)
+    if _too_many(gpu):
+        founder = min(residence.members, key=lambda member: member.habits.served_ns)
+        _begin_exchange(gpu, founder, DropReason.MEMORY, now_ns, out)
+
+
+def _admit(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
+    residence = gpu.residence
+    patient_until_ns = residence.oldest().seat.since_ns + gpu.settings.overtake_ns
+    passed: list[Tenant] = []
+    for tenant in list(residence.outside):
+        if passed and now_ns >= patient_until_ns:
+            break
+        if fits(gpu, tenant, now_ns):
+            _let_in(gpu, tenant, now_ns, out)
+            residence.overtake(passed)
+        else:
+            passed.append(tenant)
+
+
+def _begin_exchange(gpu: Gpu, founder: Tenant, reason: DropReason, now_ns: int, out: list[Effect]) -> None:
+    gpu.residence.begin_exchange(founder)
+    turns.drop_all(gpu, reason, now_ns, out)
+
+
+def found_set(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
+    """The old set has drained: its memory may go, the founder and all who fit beside it come in."""
+    residence = gpu.residence
+    founder = residence.founder
+    assert founder is not None
+    residence.cancel_exchange()
+    gpu.figures.slices.add_one()
+    waiting = list(residence.outside)
+    for member in list(residence.members):
+        leave(gpu, member, now_ns)
+        if member.standing == IN_LINE:
+            member.seat.begin_wait(now_ns)
+            waiting.append(member)
+    if founder in waiting:
+        waiting.remove(founder)
+        waiting.insert(0, founder)
+    for tenant in waiting:
+        in_line = tenant.standing == IN_LINE
+        if not fits(gpu, tenant, now_ns):
+            if in_line:
+                _wait_outside(gpu, tenant, now_ns, out)
+        elif in_line:
+            join(gpu, tenant, now_ns)
+        else:
+            _let_in(gpu, tenant, now_ns, out)
+    residence.exchanged(now_ns)
+    if residence.outside:
+        slices.begin(gpu, now_ns)

@@ -1,0 +1,167 @@
+"""When a memory set has had the GPU for long enough, and who founds the next.
+
+Rules:
+1. While somebody waits outside, time is divided by what each is due: its quota, or for those without one an even
+   part of what quotas leave. Lags say how far each is from that; over slices they come out even.
+2. A slice lasts as long as its memory asks for (``NVSHARE_SWITCH_TIME_*``), but not so long that those outside
+   could not have their due within ``NVSHARE_MAX_RUNTIME_SEC``.
+3. Then it ends when the one outside that is owed most is owed more than anybody inside; where quotas are
+   concerned by as much as a slice takes back, so that lags swing around even and not to one side of it.
+4. It ends early when nobody inside may run or pauses, and when somebody outside that others were let in past has
+   run out of patience (``NVSHARE_OVERTAKE_SEC``).
+5. One that is ahead of its quota founds nothing: a quota is a cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from nvshare.core.account import NEVER, WHOLE
+from nvshare.core.gpu import SLICE_MIN_NS, Gpu
+from nvshare.core.policy import lag
+from nvshare.core.standing import IDLE
+from nvshare.core.tenant import Tenant
+
+_NOTHING_OWED: Final = -NEVER
+
+
+def begin(gpu: Gpu, now_ns: int) -> None:
+    """Somebody waits outside from now on, or a new set is founded while somebody does."""
+    gpu.reweigh(now_ns)
+    measure(gpu)
+
+
+def measure(gpu: Gpu) -> None:
+    """How long the present slice is, whoever is in the set by now."""
+    residence = gpu.residence
+    residence.set_slice(_length_ns(gpu, residence.members, residence.set_bytes))
+
+
+def end(gpu: Gpu, now_ns: int) -> None:
+    """Nobody waits outside any more."""
+    if gpu.residence.slice_ns:
+        gpu.residence.set_slice(0)
+        gpu.reweigh(now_ns)
+
+
+def _length_ns(gpu: Gpu, members: Iterable[Tenant], set_bytes: int) -> int:
+    """Rule 2."""
+    nominal_ns = gpu.nominal_slice_ns(set_bytes)
+    settings = gpu.settings
+    if settings.switch_time_mode == "fixed" or gpu.residence.override_ns:
+        return nominal_ns
+    due = _due(gpu, members)
+    if due >= WHOLE:
+        return nominal_ns
+    fair_ns = settings.max_runtime_ns * due // (WHOLE - due)
+    return min(nominal_ns, max(SLICE_MIN_NS, fair_ns))
+
+
+def _due(gpu: Gpu, tenants: Iterable[Tenant]) -> int:
+    """What they are entitled to together, of WHOLE."""
+    return sum(gpu.pace.due_weight(tenant) for tenant in tenants if tenant.tempo.active)
+
+
+def next_founder(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
+    """Who founds the next set now, or when to ask again."""
+    founder, check_ns = _impatient(gpu, now_ns)
+    if founder is None:
+        founder, later_ns = _most_deserving(gpu, now_ns)
+        check_ns = min(check_ns, later_ns)
+    if founder is not None and not _would_fit_alone(gpu, founder, now_ns):
+        return None, _memory_back_ns(gpu, now_ns)
+    return founder, check_ns
+
+
+def _impatient(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
+    """The one that waits longest, if others were let in past it for long enough; or when to ask again."""
+    oldest = gpu.residence.oldest()
+    if not oldest.lodging.overtaken:
+        return None, NEVER
+    until_ns = oldest.seat.since_ns + gpu.settings.overtake_ns
+    if now_ns < until_ns:
+        return None, until_ns
+    wait_ns = gpu.pace.clock.real_until(oldest.account.virtual_ns) if oldest.limited else 0
+    return (oldest, now_ns) if wait_ns == 0 else (None, now_ns + max(gpu.pace.turn_ns, wait_ns))
+
+
+def _most_deserving(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
+    residence, pace = gpu.residence, gpu.pace
+    best, owed_ns, due_in_ns = _most_owed_outside(gpu, now_ns)
+    if best is None:
+        return None, now_ns + max(pace.turn_ns, due_in_ns)
+    if not _occupied(gpu):
+        return best, now_ns
+    slice_end_ns = residence.since_ns + residence.slice_ns
+    if now_ns < slice_end_ns:
+        return None, slice_end_ns
+    inside_ns = _most_owed_inside(gpu, now_ns)
+    short_ns = inside_ns + _swing_ns(gpu, best) - owed_ns
+    longest_end_ns = residence.since_ns + gpu.settings.max_runtime_ns
+    if short_ns <= 0 or (now_ns >= longest_end_ns and owed_ns > 0):
+        return best, now_ns
+    check_ns = now_ns + max(pace.turn_ns, short_ns // 2)
+    return None, min(check_ns, longest_end_ns) if now_ns < longest_end_ns else check_ns
+
+
+def _most_owed_outside(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int, int]:
+    """Of those that may found a set, with its lag; else in how long the first may (rule 5)."""
+    best: Tenant | None = None
+    most_ns, due_in_ns = _NOTHING_OWED, NEVER >> 1
+    clock = gpu.pace.clock
+    for tenant in gpu.residence.outside:
+        if tenant.limited and tenant.account.virtual_ns > clock.virtual_ns:
+            due_in_ns = min(due_in_ns, clock.real_until(tenant.account.virtual_ns))
+            continue
+        owed_ns = lag.lag_ns(gpu, tenant, now_ns)
+        if owed_ns > most_ns:
+            best, most_ns = tenant, owed_ns
+    return best, most_ns, due_in_ns
+
+
+def _most_owed_inside(gpu: Gpu, now_ns: int) -> int:
+    members = (member for member in gpu.residence.members if member.standing != IDLE)
+    return max((lag.lag_ns(gpu, member, now_ns) for member in members), default=_NOTHING_OWED)
+
+
+def _occupied(gpu: Gpu) -> bool:
+    """Somebody inside runs, may run, or pauses for less than a second (rule 4)."""
+    floor, line = gpu.floor, gpu.line
+    if floor.holder is not None or floor.group or line.free:
+        return True
+    top = line.first()
+    if top is not None and lag.due(gpu, top):
+        return True
+    return any(member.standing == IDLE for member in gpu.residence.members)
+
+
+def _swing_ns(gpu: Gpu, founder: Tenant) -> int:
+    """How far lags swing in the longer of the two slices (rule 3)."""
+    residence = gpu.residence
+    if not gpu.pace.active_weight:
+        return -(residence.slice_ns // 10)  # a drain more or less makes no slice longer
+    inside = (WHOLE - min(WHOLE, _due(gpu, residence.members))) * residence.slice_ns
+    length_ns = _length_ns(gpu, (founder,), founder.lodging.used_bytes)
+    outside = (WHOLE - min(WHOLE, gpu.pace.due_weight(founder))) * length_ns
+    return max(inside, outside) // WHOLE
+
+
+# ---- memory that late holders keep --------------------------------------------------------------
+
+
+def counts(gpu: Gpu, late: Tenant, now_ns: int) -> bool:
+    """Waits are bounded: what a late holder has is not kept for it for ever."""
+    return now_ns - late.hold.late_ns < gpu.settings.max_runtime_ns
+
+
+def _would_fit_alone(gpu: Gpu, founder: Tenant, now_ns: int) -> bool:
+    """Only late holders, who do not let go of theirs, can keep memory from the founder of a new set."""
+    late = (tenant for tenant in gpu.floor.undrained if counts(gpu, tenant, now_ns))
+    late_bytes = sum(tenant.lodging.used_bytes for tenant in late)
+    return not late_bytes or late_bytes + founder.lodging.used_bytes <= gpu.safe_limit_bytes
+
+
+def _memory_back_ns(gpu: Gpu, now_ns: int) -> int:
+    late = (tenant.hold.late_ns for tenant in gpu.floor.undrained if counts(gpu, tenant, now_ns))
+    return min(late) + gpu.settings.max_runtime_ns

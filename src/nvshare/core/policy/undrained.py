@@ -1,0 +1,117 @@
+"""Progress before accuracy: holders that do not drain, and tenants others may spin for.
+
+Rules:
+1. A holder that has not drained within the grace period is undrained. The next runs beside it, and both
+   are billed.
+2. An undrained holder's gate opens again for a moment: what its kernel waits for may stand there.
+3. Then it runs by duty cycle, as much of the time as its quota is of the GPU, and until it has
+   drained in time ten times nobody waits for its drains.
+4. A pod on several GPUs may spin on one for what stands at its gate on another. It never waits at a
+   gate for longer than half a second, whatever it owes.
+5. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
+   answered it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nvshare.core.account import NEVER, WHOLE
+from nvshare.core.books.pace import MS, TURN_MIN_NS
+from nvshare.core.effects import DropReason, Effect
+from nvshare.core.gpu import Gpu
+from nvshare.core.policy import billing, gates
+from nvshare.core.standing import HOLDING, UNDRAINED
+from nvshare.core.tenant import Tenant
+
+TURNS: Final = 10
+PERIOD_NS: Final = 500 * MS
+
+
+def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
+    least_ns = gpu.settings.drain_grace_ns
+    grace_ns = 4 * tenant.habits.tail_ns
+    if grace_ns <= least_ns:
+        return least_ns
+    return grace_ns if grace_ns < 2 * least_ns else 2 * least_ns
+
+
+def note_drained(gpu: Gpu, tenant: Tenant, tail_ns: int) -> None:
+    """Learn how long a drain takes; one that hung is no measure of that."""
+    gpu.figures.drop_to_release.add(tail_ns)
+    if tail_ns <= gpu.settings.drain_grace_ns or tail_ns <= grace_ns(gpu, tenant):
+        tenant.habits.drained(tail_ns)
+
+
+def leave_undrained(gpu: Gpu, tenant: Tenant, look_ns: int, now_ns: int) -> None:
+    """Stop waiting for a tenant's drain; it goes on beside the others."""
+    floor = gpu.floor
+    was_group, was_exclusive = not tenant.hold.exclusive, tenant.hold.exclusive
+    was_here = tenant.standing >= HOLDING
+    gpu.move(tenant, UNDRAINED, now_ns)
+    floor.look_at(tenant, look_ns)
+    if not was_here:
+        return
+    if was_exclusive and floor.together:
+        floor.group_alone(now_ns)
+        billing.begin_group(gpu, now_ns)
+    elif was_group and not floor.together:
+        billing.end_group(gpu, now_ns)
+
+
+def give_up_waiting(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
+    """The grace period is over (rule 1)."""
+    for tenant in list(gpu.floor.draining):
+        if gpu.residence.founder is not None:
+            _note_unresponsive(gpu, tenant)
+        leave_undrained(gpu, tenant, now_ns, now_ns)
+        _reopen(gpu, tenant, now_ns, out)
+
+
+def _note_unresponsive(gpu: Gpu, tenant: Tenant) -> None:
+    if not tenant.habits.unresponsive:
+        tenant.habits.set_unresponsive(True)
+        gpu.figures.unresponsive.add_one()
+
+
+def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    tenant.habits.drains_late(TURNS)
+    gates.open_gates(gpu, tenant, now_ns, out)
+    gpu.floor.look_at(tenant, now_ns + _open_ns(gpu, tenant))
+
+
+def _open_ns(gpu: Gpu, tenant: Tenant) -> int:
+    return max(TURN_MIN_NS, gpu.pace.effective(tenant.account.weight) * PERIOD_NS // WHOLE)
+
+
+def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
+    """Open and close the gates of those that run by duty cycle (rules 3 and 4)."""
+    for tenant, look_ns in list(gpu.floor.undrained.items()):
+        if look_ns <= now_ns:
+            _next_phase(gpu, tenant, now_ns, out)
+    for tenant in list(gpu.line.urgent):
+        if now_ns - tenant.seat.since_ns >= PERIOD_NS:
+            leave_undrained(gpu, tenant, now_ns + _open_ns(gpu, tenant), now_ns)
+            gates.open_gates(gpu, tenant, now_ns, out)
+
+
+def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    hold, floor = tenant.hold, gpu.floor
+    if any(client.holds and not client.dropping for client in tenant.clients.values()):
+        if hold.dropped_ns < 0:
+            hold.drop(now_ns)
+        gates.close_gates(gpu, tenant, DropReason.TURN, out)
+        floor.look_at(tenant, now_ns + PERIOD_NS)
+    elif tenant.wanting:
+        _reopen(gpu, tenant, now_ns, out)
+    else:
+        floor.look_at(tenant, now_ns + PERIOD_NS)
+    if now_ns - hold.late_ns >= gpu.settings.drop_timeout_ns:
+        _note_unresponsive(gpu, tenant)
+
+
+def next_look_ns(gpu: Gpu) -> int:
+    at_ns = min(gpu.floor.undrained.values(), default=NEVER)
+    for tenant in gpu.line.urgent:
+        at_ns = min(at_ns, tenant.seat.since_ns + PERIOD_NS)
+    return at_ns

@@ -1,0 +1,113 @@
+"""What one daemon leaves to the next.
+
+Rules:
+1. What a tenant owes is written down without the present hold where its client will tell its busy time when it
+   resumes: that is billed then.
+2. An idle tenant is owed what it would be if it woke now, so idle time is no credit.
+3. The books are written down one tenant at a time, so that others may go between. What a tenant owes and what
+   its clients were billed is of one moment, counted back to the moment of the beginning. Who is there is of
+   the last moment: who came meanwhile is written down then, with its tenant. What else changed meanwhile is
+   in the next checkpoint, as if it had happened after this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from nvshare.core.gpu import Gpu
+from nvshare.core.policy import lag
+from nvshare.core.standing import RESUMING
+from nvshare.core.tenant import Client, Tenant
+from nvshare.core.view.snapshot import Checkpoint, ClientRecord
+
+if TYPE_CHECKING:
+    from nvshare.core.scheduler import Scheduler
+
+Limit = tuple[str, str, int | None, int | None, bool | None]  # pod, source, and its word
+
+
+class Gathering:
+    """One checkpoint in the making (rule 3): go through all ``steps``, ``finish``, take the ``result``."""
+
+    __slots__ = (
+        "_began_ns",
+        "_books",
+        "_clients",
+        "_lags",
+        "_limits",
+        "_look",
+        "_on",
+        "_present",
+        "_seen",
+    )
+
+    def __init__(self, books: Scheduler, look: Callable[[Gpu], int], now_ns: int) -> None:
+        """``look`` brings a GPU's clock to the present moment, which it returns."""
+        self._books = books
+        self._look = look
+        self._began_ns = now_ns
+        self._seen: set[int] = set()
+        self._clients: dict[int, ClientRecord] = {}
+        self._lags: dict[tuple[str, str], int] = {}
+        self._limits: list[Limit] = []
+        self._present: dict[str, frozenset[str]] = {}  # pods, by GPU
+        self._on = True
+
+    def steps(self) -> Iterator[None]:
+        books = self._books
+        for gpu in list(books.gpus.values()):
+            for tenant in list(gpu.tenants.values()):
+                self._write_down(gpu, tenant)
+                yield
+        for pod in books.limited_pods():
+            self._limits += [(pod, source, *word) for source, word in books.limits_said(pod).items()]
+            yield
+
+    def finish(self) -> None:
+        """Who is there now. Nothing else: what can be computed later is ``result``'s."""
+        books = self._books
+        for key in books.clients.keys() - self._seen:
+            client = books.clients[key]
+            self._write_down(client.gpu, client.tenant)
+        self._present = {key: frozenset(gpu.tenants) for key, gpu in books.gpus.items()}
+        self._on = books.on
+
+    def result(self) -> Checkpoint:
+        """After ``finish``, whenever and in whichever thread: it looks at the books no more."""
+        present = self._present
+        lags = [(pod, gpu, lag_ns) for (pod, gpu), lag_ns in self._lags.items() if pod in present[gpu]]
+        return Checkpoint(
+            clients=tuple(self._clients.values()),
+            limits=tuple(self._limits),
+            lags=tuple(lags),
+            scheduling_on=self._on,
+            taken_ns=self._began_ns,
+        )
+
+    def _write_down(self, gpu: Gpu, tenant: Tenant) -> None:
+        now_ns = self._look(gpu)
+        for client in tenant.clients.values():
+            self._seen.add(client.key)
+            if client.connected:
+                self._clients[client.key] = ClientRecord(
+                    client.key, tenant.pod, gpu.key, _billed_busy_ns(client)
+                )
+        lag_ns = _settled_lag_ns(gpu, tenant, now_ns)
+        if tenant.limited and (lag_ns < 0 or tenant.standing != RESUMING or gpu.returning.waits):
+            since_ns = (now_ns - self._began_ns) * tenant.percent // 100
+            self._lags[tenant.pod, gpu.key] = lag_ns - since_ns
+
+
+def _settled_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """Rules 1 and 2."""
+    lag_ns = lag.saved_lag_ns(gpu, tenant, now_ns)
+    client = tenant.hold.client
+    if client is not None and client.reports_busy and not tenant.hold.shared:
+        lag_ns += tenant.account.expected_ns(now_ns)
+    return lag_ns
+
+
+def _billed_busy_ns(client: Client) -> int:
+    hold = client.tenant.hold
+    return hold.busy_mark_ns if hold.client is client else client.busy_ns
