@@ -20,6 +20,7 @@ from random import Random
 from typing import Final, NamedTuple, Protocol
 
 from nvshare.core import effects, events
+from nvshare.core.audit import SAMPLED
 from nvshare.core.scheduler import Scheduler
 
 GPUS: Final = 8
@@ -173,8 +174,8 @@ def measure(make: MakeLoad, clients: int, rounds: int = ROUNDS, count: int = EVE
     """Microseconds per event, best of the rounds: the least disturbed one."""
     whole = driver = float("inf")
     for seed in range(rounds):
-        whole = min(whole, _timed(make(clients, Scheduler(), seed), count))
-        recorder = Recorder(Scheduler())
+        whole = min(whole, _timed(make(clients, Scheduler(checking=SAMPLED), seed), count))
+        recorder = Recorder(Scheduler(checking=SAMPLED))
         _timed(make(clients, recorder, seed), count)
         driver = min(driver, _timed(make(clients, Recording(recorder), seed), count))
     return Cost(whole / count * 1e6, driver / count * 1e6)

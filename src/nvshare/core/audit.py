@@ -41,7 +41,7 @@ EVERY_EVENT: Final = Checking(1, True)
 SAMPLED: Final = Checking(4096, False)
 
 
-class BooksError(AssertionError):
+class BooksError(Exception):
     """The books contradict themselves."""
 
 

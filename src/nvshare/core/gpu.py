@@ -27,6 +27,7 @@ from nvshare.core.standing import (
     IDLE,
     IN_LINE,
     OUTSIDE,
+    RESUMING,
     TOGETHER,
     UNDRAINED,
 )
@@ -134,6 +135,8 @@ class Gpu:
         elif to == IDLE:
             tenant.account.rest(self.pace.slipped_ns)
             self.idlers.went_idle(tenant, now_ns)
+        elif to == RESUMING:
+            tenant.account.rest(self.pace.slipped_ns)
         elif to == ABSENT:
             del self.tenants[tenant.pod]
 
