@@ -1,0 +1,422 @@
+"""A core and all its clients: every event goes through here, and every effect is judged here.
+
+After each event, from the effects alone:
+1. An effect is for a client that is connected. A grant is for one that asked or is being dropped, a drop for
+   one that holds and was not dropped yet. A recall names the lease that its client has; answers to questions
+   about memory answer one question each.
+2. No effect lets the clients of a pod with a memory limit have more than the limit, or than they could have had
+   before. Where they could have more, every lease that leaves room is being recalled.
+3. Two tenants hold open gates at once only where the snapshot says why (``driver_checks``).
+4. Turning scheduling off takes everything from everybody at once.
+5. A twin that is never looked at, if there is one, wants the same done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+from nvshare.core import effects, events
+from nvshare.core.audit import EVERY_EVENT
+from nvshare.core.scheduler import Scheduler
+from nvshare.core.settings import Settings
+
+from . import driver_checks as checks
+from .driver_views import ANY_AMOUNT, MS, SECOND, ClientView, PodWords, TenantView, Violation
+
+EMPTY_WAKES_MAX: Final = 100
+
+
+class Core(Protocol):
+    """As much of the scheduler as its drivers need."""
+
+    def handle(self, event: events.Event, now_ns: int) -> list[effects.Effect]: ...
+    def next_deadline_ns(self) -> int | None: ...
+    def snapshot(self, now_ns: int) -> Any: ...
+    def checkpoint(self, now_ns: int) -> Any: ...
+
+
+MakeCore = Callable[[Settings], Core]
+
+
+def checked_core(settings: Settings) -> Core:
+    return Scheduler(settings, EVERY_EVENT)
+
+
+class Restart(NamedTuple):
+    """The daemon is killed, and another succeeds it after a while."""
+
+    away_ns: int
+
+
+class World:
+    def __init__(
+        self, make_core: MakeCore = checked_core, twin: bool = False, without: frozenset[str] = frozenset()
+    ) -> None:
+        self.make_core = make_core
+        self.without = without  # rules that are not looked at
+        self.settings = Settings()
+        self.core = make_core(self.settings)
+        self.twin = make_core(self.settings) if twin else None
+        self.on = True
+        self.now_ns = SECOND
+        self.events = 0
+        self.gpus: dict[str, int] = {}
+        self.clients: dict[int, ClientView] = {}
+        self.tenants: dict[tuple[str, str], TenantView] = {}
+        self.by_gpu: dict[str, list[TenantView]] = {}
+        self.away: dict[int, ClientView] = {}  # clients of the former daemon that have not come back
+        self.words = PodWords()
+        self.serial_since_ns = -1
+        self._empty_wakes = 0
+        self._empty_since_ns = 0
+        self._possible: dict[TenantView, int] = {}  # of tenants told about memory by the present event: before
+        self._arranged: list[TenantView] = []  # tenants whose leases the present event may concern
+        self._granted: set[str] = set()  # GPUs on which the present event granted something
+
+    def broken(self, rule: str, text: str) -> None:
+        if rule not in self.without:
+            raise Violation(rule, text)
+
+    # ---- doing ---------------------------------------------------------------------------------
+
+    def acceptable(self, event: events.Event) -> bool:
+        """Whether a daemon could feed this now; what a shortened sequence leaves over may be none."""
+        if isinstance(event, events.ClientRegistered | events.ClientResumed):
+            return event.client not in self.clients and event.gpu in self.gpus
+        return True
+
+    def feed(self, event: events.Event, now_ns: int) -> list[effects.Effect]:
+        """One event; everything above is checked."""
+        now_ns = self.now_ns = max(now_ns, self.now_ns)
+        self.events += 1
+        tell = _TELL.get(type(event))
+        if tell is not None:
+            tell(self, event)
+        wanted = self.core.handle(event, now_ns)
+        if self.twin is not None:
+            self._compare(event, wanted, self.twin.handle(event, now_ns))
+        for effect in wanted:
+            client = self.clients.get(effect.client)
+            if client is None or not client.connected:
+                self.broken("effect for who is gone", f"{effect} of {event}")
+            else:
+                _SEE[type(effect)](self, client, effect)
+        if wanted or type(event) is not events.Woken:
+            self._empty_wakes = 0
+        else:
+            self._note_empty_wake()
+        if self._possible or self._arranged:
+            self._check_memory(event)
+        if self._granted:
+            checks.check_company(self, self._granted)
+            self._granted.clear()
+        if isinstance(event, events.SchedulingSet):
+            checks.check_switched(self)
+        return wanted
+
+    def restart(self, restart: Restart) -> None:
+        """Everybody's connection ends; who was there may come back later, and who cannot starts anew."""
+        checkpoint = self.core.checkpoint(self.now_ns)
+        if self.twin is not None and self.twin.checkpoint(self.now_ns) != checkpoint:
+            self.broken("twin", "the checkpoint of a core that was never looked at differs")
+        for client in self.clients.values():
+            if client.connected and client.asks:
+                client.tenant = TenantView(client.tenant.pod, client.tenant.gpu)
+                self.away[client.key] = client
+        self.clients.clear()
+        self.tenants.clear()
+        self.by_gpu.clear()
+        self.core = self.make_core(self.settings)
+        if self.twin is not None:
+            self.twin = self.make_core(self.settings)
+        self.now_ns += restart.away_ns
+        for number, (gpu, total_bytes) in enumerate(list(self.gpus.items())):
+            self.feed(events.GpuSeen(gpu, total_bytes, number), self.now_ns)
+        self.feed(events.Restored(checkpoint), self.now_ns)
+
+    def deadline_ns(self) -> int | None:
+        """The core's next deadline. While anybody waits there must be one."""
+        deadline_ns = self.core.next_deadline_ns()
+        if deadline_ns is None:
+            waiting = [client.key for client in self.clients.values() if client.wants]
+            if waiting:
+                self.broken("no deadline", f"{waiting} wait, and nothing will ever happen by itself")
+        elif deadline_ns <= self.now_ns and self._empty_wakes:
+            self.broken("spin", f"woken at {self.now_ns}, the core wants to be woken at {deadline_ns}")
+        return deadline_ns
+
+    def _note_empty_wake(self) -> None:
+        if self._empty_wakes == 0:
+            self._empty_since_ns = self.now_ns
+        self._empty_wakes += 1
+        if self._empty_wakes > EMPTY_WAKES_MAX:
+            if self.now_ns - self._empty_since_ns < MS:
+                self.broken("spin", f"{EMPTY_WAKES_MAX} wakes within a millisecond for nothing")
+            self._empty_wakes = 0
+
+    def _compare(self, event: events.Event, ours: list[Any], twins: list[Any]) -> None:
+        if ours != twins:
+            self.broken("twin", f"{event}: {ours}; a core that was never looked at: {twins}")
+
+    # ---- what an event says of whom it is about --------------------------------------------------
+
+    def _enter(self, key: int, pod: str, gpu: str, version: int) -> ClientView:
+        tenant = self.tenants.get((pod, gpu))
+        if tenant is None:
+            tenant = self.tenants[pod, gpu] = TenantView(pod, gpu)
+            self.by_gpu.setdefault(gpu, []).append(tenant)
+            self.words.apply(tenant)
+        client = self.clients[key] = tenant.clients[key] = ClientView(key, tenant, version)
+        self._arranged.append(tenant)
+        return client
+
+    def _registered(self, event: events.ClientRegistered) -> None:
+        client = self._enter(event.client, event.pod, event.gpu, event.version)
+        self._note_possible(client.tenant, 0 if client.asks else -ANY_AMOUNT)
+
+    def _resumed(self, event: events.ClientResumed) -> None:
+        former = self.clients.get(event.former)
+        if former is not None:
+            self._remove(former)
+        else:
+            former = self.away.pop(event.former, None)
+        client = self._enter(event.client, event.pod, event.gpu, 3)
+        client.used_bytes = event.used_bytes
+        client.busy_ns = event.busy_ns
+        if former is not None:
+            client.seq, client.answered_seq = former.seq, former.answered_seq
+            client.manners = former.manners
+        if event.reserve_seq:
+            client.asking[event.reserve_seq] = (event.reserve_bytes, self.now_ns)
+        if self.on and event.holds:
+            client.holds = True
+            client.granted_ns = self.now_ns
+            client.tenant.hold_began(self.now_ns)
+        elif self.on and event.wants:
+            client.wants = True
+            client.wanted_ns = self.now_ns
+
+    def _remove(self, client: ClientView) -> None:
+        client.let_go(self.now_ns)
+        self.clients.pop(client.key, None)
+        client.tenant.clients.pop(client.key, None)
+
+    def _requested(self, event: events.LockRequested) -> None:
+        client = self.clients.get(event.client)
+        if client is not None and client.connected and self.on:
+            self._wants(client, not client.holds or client.dropping)
+
+    def _wants(self, client: ClientView, now: bool) -> None:
+        if now and not client.wants:
+            client.wants = True
+            client.wanted_ns = self.now_ns
+
+    def _released(self, event: events.LockReleased) -> None:
+        client = self.clients.get(event.client)
+        if client is None or not client.holds or not self.on:
+            return
+        client.let_go(self.now_ns)
+        self._wants(client, event.again)
+        client.busy_ns = max(client.busy_ns, event.busy_ns or 0)
+        if event.kernel_ns:
+            client.tenant.kernel_ns = event.kernel_ns
+
+    def _busy(self, event: events.BusyReported) -> None:
+        client = self.clients.get(event.client)
+        if client is not None:
+            client.busy_ns = max(client.busy_ns, event.busy_ns)
+            client.idle = client.holds and event.idle_ns > 0
+
+    def _used(self, event: events.MemoryUsed) -> None:
+        client = self.clients.get(event.client)
+        if client is not None and client.connected:
+            client.used_bytes = event.used_bytes
+            client.answered_seq = max(client.answered_seq, event.seq)
+            for seq in [seq for seq in client.granted if seq <= event.seq]:
+                del client.granted[seq]
+
+    def _asked(self, event: events.MemoryAsked) -> None:
+        client = self.clients.get(event.client)
+        if client is not None and client.connected:
+            client.seq = max(client.seq, event.seq)
+            client.asking[event.seq] = (event.asked_bytes, self.now_ns)
+
+    def _returned(self, event: events.LeaseReturned) -> None:
+        client = self.clients.get(event.client)
+        if client is not None and client.connected and client.recalled:
+            if event.generation == client.generation:
+                client.leased = client.recalled = False
+                client.used_bytes = event.used_bytes
+
+    def _disconnected(self, event: events.ClientDisconnected) -> None:
+        client = self.clients.get(event.client)
+        if client is not None:
+            client.let_go(self.now_ns)
+            client.connected = client.wants = False
+            client.asking.clear()
+
+    def _gone(self, event: events.ProcessGone) -> None:
+        client = self.clients.get(event.client)
+        if client is not None:
+            self._remove(client)
+            self._arranged.append(client.tenant)
+
+    def _limited(self, event: events.LimitsSet) -> None:
+        self.words.put(event)
+        for tenant in self.tenants.values():
+            if tenant.pod == event.pod:
+                self.words.apply(tenant)
+                self._arranged.append(tenant)
+
+    def _switched(self, event: events.SchedulingSet) -> None:
+        if event.on != self.on:
+            self.on = event.on
+            for client in self.clients.values():
+                client.let_go(self.now_ns)
+                client.wants = False
+
+    def _gpu_seen(self, event: events.GpuSeen) -> None:
+        self.gpus[event.gpu] = event.total_bytes
+
+    def _reset(self, event: events.SettingsChanged) -> None:
+        self.settings = event.settings
+        if event.settings.scheduling_mode != "serial":
+            self.serial_since_ns = -1
+        elif self.serial_since_ns < 0:
+            self.serial_since_ns = self.now_ns
+
+    def _restored(self, event: events.Restored) -> None:
+        self.on = event.checkpoint.scheduling_on
+
+    def _former_gone(self, event: events.FormerGone) -> None:
+        self.away.pop(event.former, None)
+
+    # ---- what an effect tells its client -----------------------------------------------------------
+
+    def _grant(self, client: ClientView, effect: effects.Grant) -> None:
+        if not client.wants and not client.dropping:
+            self.broken("grant", f"{effect.client} neither asked nor is being dropped")
+        if not client.holds:
+            client.holds = True
+            client.granted_ns = self.now_ns
+            client.tenant.hold_began(self.now_ns)
+        client.wants = client.dropping = client.idle = client.told_waiting = False
+        self._granted.add(client.tenant.gpu)
+
+    def _drop(self, client: ClientView, effect: effects.Drop) -> None:
+        if not client.holds or client.dropping:
+            state = "was dropped already" if client.dropping else "does not hold"
+            self.broken("drop", f"{effect.client} {state}")
+        client.dropping = True
+
+    def _wait_for_memory(self, client: ClientView, effect: effects.WaitForMemory) -> None:
+        if not client.wants:
+            self.broken("wait for memory", f"{effect.client} does not wait")
+        client.told_waiting = True
+
+    def _memory_available(self, client: ClientView, effect: effects.MemoryAvailable) -> None:
+        if not client.wants or not client.told_waiting:
+            self.broken("memory available", f"{effect.client} was not told to wait for memory")
+        client.told_waiting = False
+
+    def _tell_percent(self, client: ClientView, effect: effects.TellCoreLimit) -> None:
+        client.told_percent = effect.percent
+
+    def _note_possible(self, tenant: TenantView, more_bytes: int = 0) -> None:
+        if tenant not in self._possible:
+            self._possible[tenant] = tenant.possible_bytes() + more_bytes
+
+    def _tell_limit(self, client: ClientView, effect: effects.TellMemoryLimit) -> None:
+        if not client.asks:
+            self._note_possible(client.tenant)
+            client.told_bytes = effect.limit_bytes or ANY_AMOUNT
+
+    def _tell_lease(self, client: ClientView, effect: effects.TellLease) -> None:
+        if not client.asks or effect.generation <= client.generation:
+            self.broken("lease", f"{effect} after generation {client.generation}, v{client.version}")
+        self._note_possible(client.tenant)
+        client.leased, client.recalled = True, False
+        client.generation = effect.generation
+        client.lease_bytes = ANY_AMOUNT if effect.lease_bytes is None else effect.lease_bytes
+
+    def _recall(self, client: ClientView, effect: effects.RecallLease) -> None:
+        if not client.leased or client.recalled or effect.generation != client.generation:
+            self.broken("recall", f"{effect}, its lease: {client.leased}, number {client.generation}")
+        client.recalled = True
+
+    def _reserved(self, client: ClientView, effect: effects.Reserved) -> None:
+        self._note_possible(client.tenant)
+        if client.asking.pop(effect.seq, None) is None:
+            self.broken("answer", f"{effect} answers no question")
+        client.granted[effect.seq] = effect.granted_bytes
+
+    def _refused(self, client: ClientView, effect: effects.Refused) -> None:
+        if client.asking.pop(effect.seq, None) is None:
+            self.broken("answer", f"{effect} answers no question")
+        if client.tenant.limit_bytes == 0:
+            self.broken("answer", f"{effect}, though its pod has no limit")
+
+    def _hints(self, client: ClientView, effect: effects.TellHints) -> None:
+        if client.version < 3:
+            self.broken("hints", f"{effect} for a client of version {client.version}")
+
+    def _tell_on(self, client: ClientView, effect: effects.TellScheduling) -> None:
+        client.told_on = effect.on
+
+    # ---- memory ------------------------------------------------------------------------------------
+
+    def _check_memory(self, event: events.Event) -> None:
+        """Rule 2."""
+        for tenant, before_bytes in self._possible.items():
+            after_bytes = tenant.possible_bytes()
+            if 0 < tenant.limit_bytes < after_bytes and after_bytes > before_bytes:
+                text = f"{after_bytes} bytes are possible, limit {tenant.limit_bytes}, before {before_bytes}"
+                self.broken("memory limit", f"{tenant.pod} on {tenant.gpu}: {text}, after {event}")
+        for tenant in {*self._possible, *self._arranged}:
+            if 0 < tenant.limit_bytes < tenant.possible_bytes():
+                for client in tenant.clients.values():
+                    self._check_recalled(tenant, client)
+        self._possible.clear()
+        self._arranged.clear()
+
+    def _check_recalled(self, tenant: TenantView, client: ClientView) -> None:
+        if client.connected and client.leased and not client.recalled:
+            if client.lease_bytes > client.used_bytes + sum(client.granted.values()):
+                text = f"may take {client.lease_bytes}, limit of all {tenant.limit_bytes}, and is not recalled"
+                self.broken("lease left", f"{client.key} of {tenant.pod} on {tenant.gpu} {text}")
+
+
+_TELL: Final[dict[type, Callable[[World, Any], None]]] = {
+    events.GpuSeen: World._gpu_seen,
+    events.ClientRegistered: World._registered,
+    events.ClientResumed: World._resumed,
+    events.LockRequested: World._requested,
+    events.LockReleased: World._released,
+    events.BusyReported: World._busy,
+    events.MemoryUsed: World._used,
+    events.MemoryAsked: World._asked,
+    events.LeaseReturned: World._returned,
+    events.ClientDisconnected: World._disconnected,
+    events.ProcessGone: World._gone,
+    events.LimitsSet: World._limited,
+    events.SchedulingSet: World._switched,
+    events.SettingsChanged: World._reset,
+    events.Restored: World._restored,
+    events.FormerGone: World._former_gone,
+}
+
+_SEE: Final[dict[type, Callable[[World, ClientView, Any], None]]] = {
+    effects.Grant: World._grant,
+    effects.Drop: World._drop,
+    effects.WaitForMemory: World._wait_for_memory,
+    effects.MemoryAvailable: World._memory_available,
+    effects.TellCoreLimit: World._tell_percent,
+    effects.TellMemoryLimit: World._tell_limit,
+    effects.TellLease: World._tell_lease,
+    effects.RecallLease: World._recall,
+    effects.Reserved: World._reserved,
+    effects.Refused: World._refused,
+    effects.TellHints: World._hints,
+    effects.TellScheduling: World._tell_on,
+}
