@@ -75,13 +75,6 @@ class Failure(AssertionError):
         self.tape = tape
 
 
-def rule_of(error: Exception) -> str:
-    """What was broken: a rule of ours, or the core's own assertions."""
-    if isinstance(error, Violation):
-        return error.rule
-    return f"the core raised {type(error).__name__}"
-
-
 class Driver:
     """A run: ``events`` is how many it has fed so far. All is a function of ``seed`` and the knobs."""
 
@@ -131,23 +124,23 @@ class Driver:
             for step in range(1, self.episode_steps):
                 chaos.step()
                 if step % self.wait_every == 0:
-                    chaos.do(Calm(step, shares=False), episode.world.now_ns)
+                    chaos.do(Calm(random.getrandbits(32), shares=False), episode.world.now_ns)
                 if step % self.shares_every == 0:
-                    chaos.do(Calm(step, shares=True), episode.world.now_ns)
+                    chaos.do(Calm(random.getrandbits(32), shares=True), episode.world.now_ns)
                 if episode.world.events >= events:
                     break
-        except Exception as error:
+        except Violation as error:
             raise self.explain(error, number, episode, twin) from error
         self.events += episode.world.events
 
-    def explain(self, error: Exception, number: int, episode: Episode, twin: bool) -> Failure:
-        rule = rule_of(error)
+    def explain(self, error: Violation, number: int, episode: Episode, twin: bool) -> Failure:
+        rule = error.rule
 
-        def breaks(tape: Tape) -> Exception | None:
+        def breaks(tape: Tape) -> Violation | None:
             try:
                 Episode(self.make_core, twin, self.check_every, self.without).replay(tape)
-            except Exception as found:
-                return found if rule_of(found) == rule else None
+            except Violation as found:
+                return found if found.rule == rule else None
             return None
 
         at = self.events + episode.world.events

@@ -40,6 +40,7 @@ class Chaos:
         self.next_key = 1
         self.answers: list[tuple[int, int, events.Event, int]] = []  # when, number, what, of which grant
         self.serial = 0
+        self.pods = PODS[: random.choice((2, 3, 3, 4, 5))]
         self.moves = self._moves()
 
     def _moves(self) -> list[Callable[[], Item | None]]:
@@ -53,8 +54,9 @@ class Chaos:
         for number in range(self.random.choice((1, 1, 2, 3))):
             total_bytes = self.random.choice((8, 16, 16, 24)) * GIB
             self.do(events.GpuSeen(f"GPU-{number}", total_bytes, number))
-        for _ in range(4):
-            self.do(self.limit())
+        full = self.random.random() < 0.5
+        for pod in self.pods:
+            self.do(events.LimitsSet(pod, "default", None, 100 // len(self.pods)) if full else self.limit())
         for _ in range(5):
             self.do(self.register())
 
@@ -63,7 +65,7 @@ class Chaos:
         random, world = self.random, self.world
         steps_ns = STEPS_NS if random.random() < 0.985 else LONG_STEPS_NS
         target_ns = world.now_ns + random.choice(steps_ns)
-        if random.random() < 0.9:  # else the core is not asked, and events come together with its deadline
+        if random.random() < 0.9:  # else what comes may come together with a deadline
             deadline_ns = world.deadline_ns()
             if self.answers and self.answers[0][0] <= target_ns:
                 answer_ns = self.answers[0][0]
@@ -80,15 +82,15 @@ class Chaos:
         if item is None:
             return
         for effect in self.perform(item, max(now_ns, self.world.now_ns)):
-            kind = type(effect)
-            if kind is effects.Drop:
-                self.expect_release(self.world.clients[effect.client])
-            elif kind is effects.RecallLease:
-                client = self.world.clients[effect.client]
+            client = self.world.clients.get(effect.client)
+            if client is None:
+                continue  # it was told just before it went
+            if isinstance(effect, effects.Drop):
+                self.expect_release(client)
+            elif isinstance(effect, effects.RecallLease):
                 if self.random.random() < 0.9:
                     self.later((0, 100_000, MS, 400 * MS, 6 * SECOND), self.lease_back(client), 0)
             elif isinstance(effect, effects.Reserved):
-                client = self.world.clients[effect.client]
                 self.later((0, 1000, MS, 100 * MS), self.allocated(client), 0)
 
     def later(self, delays_ns: tuple[int, ...], event: events.Event, mark: int) -> None:
@@ -136,7 +138,7 @@ class Chaos:
             return None
         version = self.random.choice((1, 2, 3, 3, 3, 3))
         gpu = self.random.choice(list(self.world.gpus))
-        return events.ClientRegistered(self.new_key(), self.random.choice(PODS), gpu, version)
+        return events.ClientRegistered(self.new_key(), self.random.choice(self.pods), gpu, version)
 
     def request(self) -> Item | None:
         client = self.some()
@@ -245,9 +247,9 @@ class Chaos:
         source = random.choice(SOURCES)
         share = random.choice((None, None, None, None, False, True))
         if random.random() < 0.15:
-            return events.LimitsSet(random.choice(PODS), source)
+            return events.LimitsSet(random.choice(self.pods), source)
         return events.LimitsSet(
-            random.choice(PODS), source, random.choice(LIMITS), random.choice(PERCENTS), share
+            random.choice(self.pods), source, random.choice(LIMITS), random.choice(PERCENTS), share
         )
 
     def sample(self) -> Item | None:
@@ -266,7 +268,7 @@ class Chaos:
         if choice <= 3:
             return events.SettingsChanged(self.settings())
         if choice == 4:
-            number = self.random.randrange(3)
+            number = self.random.randrange(3 if self.random.random() < 0.1 else len(self.world.gpus))
             total_bytes = self.random.choice((0, 4, 8, 16, 24)) * GIB
             return events.GpuSeen(f"GPU-{number}", total_bytes, number)
         if choice <= 6:

@@ -30,7 +30,7 @@ def check_company(world: World, gpus: set[str]) -> None:
         if len(running) < 2:
             continue
         usable_bytes = world.gpus[gpu] * (100 - world.settings.memory_reserve_percent) // 100
-        doubt = any(tenant.percent < 100 for tenant in running) or world.serial_since_ns >= 0
+        doubt = any(tenant.percent < 100 for tenant in running)
         if doubt or sum(tenant.used_bytes() for tenant in running) > usable_bytes:
             snapshot = world.core.snapshot(world.now_ns)
             _check_together(world, next(one for one in snapshot.gpus if one.gpu == gpu))
@@ -76,6 +76,7 @@ def _check_together(world: World, gpu: Any) -> None:
         if not tenant.late and any(client.state == "running" for client in tenant.clients)
     ]
     if len(running) < 2:
+        world.together_since_ns.pop(gpu.gpu, None)
         return
     names = [tenant.pod for tenant in running]
     limited = [tenant.pod for tenant in running if tenant.core_percent < 100]
@@ -90,10 +91,18 @@ def _check_together(world: World, gpu: Any) -> None:
     if used_bytes > gpu.safe_limit_bytes:
         text = f"{names} run together with {used_bytes} bytes, {gpu.safe_limit_bytes} fit"
         world.broken("fits", f"{text} on {gpu.gpu}")
+    _check_serial(world, gpu.gpu, free)
+
+
+def _check_serial(world: World, gpu: str, free: list[str]) -> None:
     settings = world.settings
+    if len(free) < 2 or settings.scheduling_mode != "serial":
+        world.together_since_ns.pop(gpu, None)
+        return
     longest_ns = settings.max_runtime_ns + settings.drop_timeout_ns + 2 * settings.drain_grace_ns
-    if len(free) > 1 and 0 <= world.serial_since_ns < world.now_ns - longest_ns:
-        world.broken("serial", f"{free} run together on {gpu.gpu}")
+    since_ns = world.together_since_ns.setdefault(gpu, world.now_ns)
+    if world.now_ns - since_ns > longest_ns:
+        world.broken("serial", f"{free} run together on {gpu}, and have since {since_ns}")
 
 
 def _check_counts(world: World, gpu: Any) -> None:

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .driver_views import Violation
+
 Tape = list[tuple[int, Any]]
 
 
 def shrink(
-    tape: Tape, breaks: Callable[[Tape], Exception | None], seconds: float
-) -> tuple[Tape, Exception | None]:
+    tape: Tape, breaks: Callable[[Tape], Violation | None], seconds: float
+) -> tuple[Tape, Violation | None]:
     """Drop chunks, then smaller ones, as long as the same rule is broken. Not longer than that many seconds."""
     until_s = time.monotonic() + seconds
     found = breaks(tape)

@@ -25,6 +25,7 @@ from . import driver_checks as checks
 from .driver_views import ANY_AMOUNT, MS, SECOND, ClientView, PodWords, TenantView, Violation
 
 EMPTY_WAKES_MAX: Final = 100
+NEVER: Final = 1 << 62
 
 
 class Core(Protocol):
@@ -67,7 +68,8 @@ class World:
         self.by_gpu: dict[str, list[TenantView]] = {}
         self.away: dict[int, ClientView] = {}  # clients of the former daemon that have not come back
         self.words = PodWords()
-        self.serial_since_ns = -1
+        self.together_since_ns: dict[str, int] = {}  # GPUs on which a second one runs in serial mode
+        self._next_ns = NEVER
         self._empty_wakes = 0
         self._empty_since_ns = 0
         self._possible: dict[TenantView, int] = {}  # of tenants told about memory by the present event: before
@@ -84,18 +86,37 @@ class World:
         """Whether a daemon could feed this now; what a shortened sequence leaves over may be none."""
         if isinstance(event, events.ClientRegistered | events.ClientResumed):
             return event.client not in self.clients and event.gpu in self.gpus
+        if isinstance(event, events.MemoryUsed) and event.client in self.clients:
+            return event.used_bytes <= self.clients[event.client].possible_bytes()
         return True
 
     def feed(self, event: events.Event, now_ns: int) -> list[effects.Effect]:
-        """One event; everything above is checked."""
+        """One event; everything above is checked.
+
+        What is due by then comes first, so that it is clear what an effect is the answer to. A twin gets both in
+        one, and must come to the same.
+        """
         now_ns = self.now_ns = max(now_ns, self.now_ns)
+        wanted: list[effects.Effect] = []
+        if self._next_ns <= now_ns and type(event) is not events.Woken:
+            wanted += self._handle(events.Woken(), now_ns)
+        wanted += self._handle(event, now_ns)
+        if self.twin is not None:
+            twins = self.twin.handle(event, now_ns)
+            if wanted != twins:
+                self.broken("twin", f"{event}: {wanted}; a core that was never looked at: {twins}")
+        self._next_ns = self._deadline_ns()
+        return wanted
+
+    def _handle(self, event: events.Event, now_ns: int) -> list[effects.Effect]:
         self.events += 1
         tell = _TELL.get(type(event))
         if tell is not None:
             tell(self, event)
-        wanted = self.core.handle(event, now_ns)
-        if self.twin is not None:
-            self._compare(event, wanted, self.twin.handle(event, now_ns))
+        try:
+            wanted = self.core.handle(event, now_ns)
+        except Exception as error:
+            raise Violation(f"the core raised {type(error).__name__}", f"{error} at {event}") from error
         for effect in wanted:
             client = self.clients.get(effect.client)
             if client is None or not client.connected:
@@ -111,7 +132,7 @@ class World:
         if self._granted:
             checks.check_company(self, self._granted)
             self._granted.clear()
-        if isinstance(event, events.SchedulingSet):
+        if type(event) is events.SchedulingSet:
             checks.check_switched(self)
         return wanted
 
@@ -128,6 +149,7 @@ class World:
         self.tenants.clear()
         self.by_gpu.clear()
         self.core = self.make_core(self.settings)
+        self._next_ns = NEVER
         if self.twin is not None:
             self.twin = self.make_core(self.settings)
         self.now_ns += restart.away_ns
@@ -136,14 +158,18 @@ class World:
         self.feed(events.Restored(checkpoint), self.now_ns)
 
     def deadline_ns(self) -> int | None:
-        """The core's next deadline. While anybody waits there must be one."""
+        return self._next_ns if self._next_ns < NEVER else None
+
+    def _deadline_ns(self) -> int:
+        """The core's next deadline. While anybody waits there must be one, and it is not now."""
         deadline_ns = self.core.next_deadline_ns()
         if deadline_ns is None:
             waiting = [client.key for client in self.clients.values() if client.wants]
             if waiting:
                 self.broken("no deadline", f"{waiting} wait, and nothing will ever happen by itself")
-        elif deadline_ns <= self.now_ns and self._empty_wakes:
-            self.broken("spin", f"woken at {self.now_ns}, the core wants to be woken at {deadline_ns}")
+            return NEVER
+        if deadline_ns <= self.now_ns:
+            self.broken("spin", f"after an event at {self.now_ns} the core is due at {deadline_ns}")
         return deadline_ns
 
     def _note_empty_wake(self) -> None:
@@ -154,10 +180,6 @@ class World:
             if self.now_ns - self._empty_since_ns < MS:
                 self.broken("spin", f"{EMPTY_WAKES_MAX} wakes within a millisecond for nothing")
             self._empty_wakes = 0
-
-    def _compare(self, event: events.Event, ours: list[Any], twins: list[Any]) -> None:
-        if ours != twins:
-            self.broken("twin", f"{event}: {ours}; a core that was never looked at: {twins}")
 
     # ---- what an event says of whom it is about --------------------------------------------------
 
@@ -281,10 +303,6 @@ class World:
 
     def _reset(self, event: events.SettingsChanged) -> None:
         self.settings = event.settings
-        if event.settings.scheduling_mode != "serial":
-            self.serial_since_ns = -1
-        elif self.serial_since_ns < 0:
-            self.serial_since_ns = self.now_ns
 
     def _restored(self, event: events.Restored) -> None:
         self.on = event.checkpoint.scheduling_on
