@@ -1,12 +1,12 @@
-"""Drives the scheduling core at random, as a daemon with clients of every kind would, and checks all it wants done.
+"""Drives the scheduling core at random, as a daemon with clients of every kind would, and checks it.
 
     python -m tests.core.driver --events 20000000 --seed 1 --seeds 8
 
-It knows the core by its door alone: events in, effects out, deadlines, snapshots and checkpoints. A run is made of
-episodes, each with a core of its own: stretches of chaos (``driver_chaos``) between calm phases in which everybody
-must get what is theirs (``driver_calm``). ``driver_world`` says what is checked after each event, and
-``driver_checks`` what every so often. An episode that breaks a rule is made as short as possible and printed as the
-body of a test (``driver_shrink``).
+It knows the core by its door alone: events in, effects out, deadlines, snapshots and checkpoints. A run is
+made of episodes, each with a core of its own: stretches of chaos (``driver_chaos``) between calm phases in
+which everybody must get what is theirs (``driver_calm``). ``driver_world`` says what is checked after each
+event, and ``driver_checks`` what every so often. An episode that breaks a rule is made as short as possible
+and printed as the body of a test (``driver_shrink``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from . import driver_checks as checks
 from .driver_calm import Calm, CalmPhase
 from .driver_chaos import CLIENTS_MAX, Chaos, Item
 from .driver_shrink import paste, shrink
-from .driver_views import Violation
+from .driver_views import BrokenRuleError
 from .driver_world import MakeCore, Restart, World, checked_core
 
 Tape = list[tuple[int, Item]]
@@ -66,7 +66,7 @@ class Episode:
         checks.check_all(self.world)
 
 
-class Failure(AssertionError):
+class DefectFoundError(AssertionError):
     """A rule was broken; the text has the seed and a test that shows it."""
 
     def __init__(self, rule: str, text: str, tape: Tape) -> None:
@@ -85,7 +85,7 @@ class Driver:
         make_core: MakeCore = checked_core,
         episode_steps: int = 3000,
         wait_every: int = 300,
-        shares_every: int = 2999,
+        shares_every: int = 1499,
         check_every: int = 50,
         twin_every: int = 4,
         clients_max: int = CLIENTS_MAX,
@@ -106,7 +106,7 @@ class Driver:
         self.episodes = 0
 
     def run(self, events: int, progress: Callable[[int], None] | None = None) -> int:
-        """Drive until so many events were fed; raises ``Failure``. Returns how many there were."""
+        """Drive until so many events were fed; raises ``DefectFoundError``. Returns how many there were."""
         while self.events < events:
             self.run_episode(self.episodes, events - self.events)
             self.episodes += 1
@@ -129,24 +129,26 @@ class Driver:
                     chaos.do(Calm(random.getrandbits(32), shares=True), episode.world.now_ns)
                 if episode.world.events >= events:
                     break
-        except Violation as error:
+        except BrokenRuleError as error:
             raise self.explain(error, number, episode, twin) from error
         self.events += episode.world.events
 
-    def explain(self, error: Violation, number: int, episode: Episode, twin: bool) -> Failure:
+    def explain(self, error: BrokenRuleError, number: int, episode: Episode, twin: bool) -> DefectFoundError:
         rule = error.rule
 
-        def breaks(tape: Tape) -> Violation | None:
+        def breaks(tape: Tape) -> BrokenRuleError | None:
             try:
                 Episode(self.make_core, twin, self.check_every, self.without).replay(tape)
-            except Violation as found:
+            except BrokenRuleError as found:
                 return found if found.rule == rule else None
             return None
 
         at = self.events + episode.world.events
         tape, shortest = shrink(episode.tape, breaks, self.shrink_seconds)
         head = f"seed {self.seed}, episode {number}, event {at}: {error}"
-        return Failure(rule, f"{head}\n{len(tape)} steps: {shortest or error}\n{paste(tape, twin)}", tape)
+        return DefectFoundError(
+            rule, f"{head}\n{len(tape)} steps: {shortest or error}\n{paste(tape, twin)}", tape
+        )
 
 
 def main() -> int:
@@ -154,7 +156,9 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=1_000_000, help="in all (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds share the events")
-    parser.add_argument("--keep-going", action="store_true", help="report a failure and go on to the next seed")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="report a failure and go on to the next seed"
+    )
     parser.add_argument("--without", nargs="*", default=(), metavar="RULE", help="rules not to look at")
     options = parser.parse_args()
     began_s, done, failures = time.monotonic(), 0, 0
@@ -170,7 +174,7 @@ def main() -> int:
 
         try:
             driver.run(options.events // options.seeds, progress)
-        except Failure as failure:
+        except DefectFoundError as failure:
             print(failure, flush=True)
             failures += 1
             if not options.keep_going:

@@ -12,9 +12,9 @@ Waiting. Everybody answers DROP within the grace, or never and is late then. Who
 all of it twice, for what happens meanwhile. Tenants without quotas may wait for ever only if they are left
 nothing: ``unlimited_min_percent`` 0 and quotas that fill the GPU, or that borrow.
 
-Shares. On a GPU where all memory fits, everybody keeps asking. After a time to settle, over the next 20 s each
-tenant with a quota has its share within 2 points, less what it owed and more what it was owed at the beginning;
-those without keep their least share; and if they or borrowers are there, the GPU is not idle.
+Shares. On a GPU where all memory fits, everybody keeps asking. After a time to settle, over the next 20 s
+each tenant with a quota has its share within 2 points, less what it owed and more what it was owed at the
+beginning; those without keep their least share; and if they or borrowers are there, the GPU is not idle.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from nvshare.core import effects, events
 
+from . import driver_checks as checks
 from .driver_views import GIB, MS, SECOND, ClientView, TenantView
 from .driver_world import World
 
@@ -34,6 +35,7 @@ REPAID_NS: Final = 5 * SECOND
 RESUME_NS: Final = 5 * SECOND
 SETTLE_NS: Final = 12 * SECOND
 MEASURE_NS: Final = 20 * SECOND
+PIECES: Final = 10
 POINTS: Final = 0.02
 KERNEL_NS: Final = 2 * MS
 AWAITED_NS: Final = 400 * SECOND
@@ -79,8 +81,8 @@ class CalmPhase:
         settings = replace(world.settings, max_runtime_ns=10 * SECOND, drop_timeout_ns=SECOND)
         if self.random.random() < 0.6:
             self.fill()
+        self.feed(events.SettingsChanged(settings))
         if not self.shares:
-            self.feed(events.SettingsChanged(settings))
             return
         for number, gpu in enumerate(world.gpus):
             self.feed(events.GpuSeen(gpu, 256 * GIB, number))
@@ -93,17 +95,21 @@ class CalmPhase:
             self.feed(events.GpuSampled(gpu, used_bytes))
 
     def fill(self) -> None:
-        """Quotas that come to exactly one whole GPU leave no room to hide a loss in."""
+        """Quotas that come to exactly one whole GPU, or to more, leave no room to hide a loss in."""
         gpus = [
             pods
             for tenants in self.world.by_gpu.values()
             if len(pods := [t.pod for t in tenants if any(c.connected for c in t.clients.values())]) > 1
         ]
-        if gpus:
-            pods = self.random.choice(gpus)
-            for number, pod in enumerate(pods):
-                percent = 100 // len(pods) + (number < 100 % len(pods))
-                self.feed(events.LimitsSet(pod, "ctl", None, percent, False))
+        if not gpus:
+            return
+        pods, whole = self.random.choice(gpus), 100
+        if self.random.random() < 0.4:
+            self.feed(events.LimitsSet(pods.pop(), "ctl", None, 100, False))
+            whole = self.random.choice((99, 100 - self.world.settings.unlimited_min_percent))
+        for number, pod in enumerate(pods):
+            percent = whole // len(pods) + (number < whole % len(pods))
+            self.feed(events.LimitsSet(pod, "ctl", None, percent, False))
 
     def join(self, client: ClientView) -> None:
         if client.recalled:
@@ -179,7 +185,12 @@ class CalmPhase:
         waiting = {client.key: client.wanted_ns for client in world.clients.values() if client.wants}
         snapshot = world.core.snapshot(world.now_ns)
         bounds = {key: world.now_ns + self.bound_ns(snapshot, world.clients[key]) for key in waiting}
-        waiting = {key: since_ns for key, since_ns in waiting.items() if bounds[key] < world.now_ns + AWAITED_NS}
+        for key in self.stuck:
+            for sibling in world.clients[key].tenant.clients:
+                waiting.pop(sibling, None)  # its own pod is what it waits for
+        waiting = {
+            key: since_ns for key, since_ns in waiting.items() if bounds[key] < world.now_ns + AWAITED_NS
+        }
         events_left = EVENTS_MAX
         while waiting:
             first = min(waiting, key=lambda key: bounds[key])
@@ -230,7 +241,8 @@ class CalmPhase:
         gpu = next(one for one in snapshot.gpus if one.gpu == client.tenant.gpu)
         waited_s = (world.now_ns - client.wanted_ns) / SECOND
         others = "; ".join(
-            f"{t.pod} {t.core_percent} % {t.explanation.reason} lag {t.lag_ns / MS:.0f} ms" for t in gpu.tenants
+            f"{t.pod} {t.core_percent} % {t.explanation.reason} lag {t.lag_ns / MS:.0f} ms"
+            for t in gpu.tenants
         )
         return f"{key} of {client.tenant.pod} has waited {waited_s:.1f} s, bound at {bound_ns}: {others}"
 
@@ -244,48 +256,56 @@ class CalmPhase:
         self.feed(events.Woken(), until_ns)
         before = world.core.snapshot(world.now_ns)
         held = {tenant: tenant.held_until(world.now_ns) for tenant in world.tenants.values()}
-        until_ns = world.now_ns + MEASURE_NS
-        while self.step(until_ns):
-            pass
-        self.feed(events.Woken(), until_ns)
+        for _ in range(PIECES):
+            until_ns = world.now_ns + MEASURE_NS // PIECES
+            while self.step(until_ns):
+                pass
+            self.feed(events.Woken(), until_ns)
+            checks.check_all(world)
         for gpu in before.gpus:
             got = {
                 tenant.pod: tenant.held_until(world.now_ns) - held.get(tenant, 0)
                 for tenant in world.by_gpu.get(gpu.gpu, ())
             }
-            self.judge(gpu, [t for t in gpu.tenants if any(c.state != "gone" for c in t.clients)], got)
+            lags_ns = {tenant.pod: tenant.lag_ns for tenant in gpu.tenants}
+            busy = [t for t in world.by_gpu.get(gpu.gpu, ()) if any(c.connected for c in t.clients.values())]
+            self.judge(gpu.gpu, busy, got, lags_ns)
 
-    def judge(self, gpu: Any, busy: list[Any], got_ns: dict[str, int]) -> None:
-        limited = [tenant for tenant in busy if tenant.core_percent < 100]
-        free = [tenant for tenant in busy if tenant.core_percent == 100]
-        least = self.world.settings.unlimited_min_percent if free else 0
-        if sum(tenant.core_percent for tenant in limited) + least > 100:
-            return  # more is promised than there is
+    def judge(
+        self, gpu: str, busy: list[TenantView], got_ns: dict[str, int], lags_ns: dict[str, int]
+    ) -> None:
+        limited = [tenant for tenant in busy if tenant.percent < 100]
+        free = [tenant for tenant in busy if tenant.percent == 100]
         if len(free) > 1 and self.world.settings.scheduling_mode == "serial":
             return  # they take slices, which are longer than this phase
         figures = ", ".join(
-            f"{t.pod} {t.core_percent} % got {got_ns[t.pod] / MEASURE_NS:.1%}, lag {t.lag_ns / MS:.0f} ms"
+            f"{t.pod} {t.percent} % got {got_ns[t.pod] / MEASURE_NS:.1%}, lag {lags_ns[t.pod] / MS:.0f} ms"
             for t in busy
         )
+        rule = "share of several GPUs" if any(self.spans(tenant) for tenant in busy) else "share"
         slack_ns = POINTS * MEASURE_NS
-        alone = not any(self.spans(self.world.tenants[tenant.pod, gpu.gpu]) for tenant in busy)
+        least = self.world.settings.unlimited_min_percent if free else 0
+        scale = min(1.0, (100 - least) / max(1, sum(tenant.percent for tenant in limited)))
         for tenant in limited:
-            due_ns = tenant.core_percent * MEASURE_NS / 100
-            if got_ns[tenant.pod] < due_ns + min(0, tenant.lag_ns) - slack_ns:
-                self.world.broken("share", f"{tenant.pod} has too little of {gpu.gpu}: {figures}")
-            too_much_ns = due_ns + max(0, tenant.lag_ns) + slack_ns
-            if alone and not tenant.share and got_ns[tenant.pod] > too_much_ns:
-                self.world.broken("share", f"{tenant.pod} has too much of {gpu.gpu}: {figures}")
-        if free and max(got_ns[t.pod] for t in free) < (least / 100 - POINTS) * MEASURE_NS:
-            self.world.broken("share", f"tenants without quotas have too little of {gpu.gpu}: {figures}")
-        if free or any(tenant.share for tenant in limited):
-            if sum(got_ns[tenant.pod] for tenant in busy) < (1 - 2 * POINTS) * MEASURE_NS:
-                self.world.broken("share", f"{gpu.gpu} is left idle: {figures}")
+            lag_ns = lags_ns[tenant.pod]
+            due_ns = tenant.percent * scale * MEASURE_NS / 100
+            if got_ns[tenant.pod] < due_ns + min(0, lag_ns) - slack_ns:
+                self.world.broken(rule, f"{tenant.pod} has too little of {gpu}: {figures}")
+            too_much = got_ns[tenant.pod] > due_ns + max(0, lag_ns) + slack_ns
+            if too_much and not tenant.share and rule == "share":
+                self.world.broken(rule, f"{tenant.pod} has too much of {gpu}: {figures}")
+        if free and max(got_ns[t.pod] for t in free) < least * MEASURE_NS / 100 - slack_ns:
+            self.world.broken(rule, f"tenants without quotas have too little of {gpu}: {figures}")
+        eager = free or any(tenant.share for tenant in limited)
+        if eager and sum(got_ns[tenant.pod] for tenant in busy) < MEASURE_NS - 2 * slack_ns:
+            self.world.broken(rule, f"{gpu} is left idle: {figures}")
 
     def spans(self, tenant: TenantView) -> bool:
         """It has clients on another GPU too, so it never waits long, whatever it owes."""
         return any(
-            other.clients for other in self.world.tenants.values() if other.pod == tenant.pod and other is not tenant
+            other.clients
+            for other in self.world.tenants.values()
+            if other.pod == tenant.pod and other is not tenant
         )
 
 

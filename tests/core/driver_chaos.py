@@ -32,7 +32,9 @@ LIMITS: Final = (None, None, 0, 2 * GIB, 6 * GIB, 10 * GIB)
 class Chaos:
     """Chooses what happens next; whoever performs it says what came of it."""
 
-    def __init__(self, world: World, perform: Perform, random: Random, clients_max: int = CLIENTS_MAX) -> None:
+    def __init__(
+        self, world: World, perform: Perform, random: Random, clients_max: int = CLIENTS_MAX
+    ) -> None:
         self.world = world
         self.perform = perform
         self.random = random
@@ -47,7 +49,7 @@ class Chaos:
         moves = [self.request] * 14 + [self.release] * 5 + [self.report_busy] * 4 + [self.use_memory] * 5
         moves += [self.ask_memory] * 4 + [self.register] * 5 + [self.resume_live] * 2 + [self.leave]
         moves += [self.die] * 2 + [self.limit] * 3 + [self.sample] * 2 + [self.come_back] * 6
-        return moves + [self.rare]
+        return [*moves, self.rare]
 
     def open(self) -> None:
         """Some GPUs, some quotas and some clients."""
@@ -152,7 +154,10 @@ class Chaos:
         if not client.asks:
             return events.LockReleased(client.key)
         held_ns = max(now_ns, self.world.now_ns) - client.granted_ns
-        busy_ns = client.busy_ns + held_ns * (1, 1, 1, 2, 3)[client.manners % 5] // (1, 1, 1, 4, 3)[client.manners % 5]
+        busy_ns = (
+            client.busy_ns
+            + held_ns * (1, 1, 1, 2, 3)[client.manners % 5] // (1, 1, 1, 4, 3)[client.manners % 5]
+        )
         return events.LockReleased(client.key, busy_ns, KERNELS_NS[client.manners % len(KERNELS_NS)], again)
 
     def release(self) -> Item | None:
@@ -165,7 +170,9 @@ class Chaos:
             return None
         held_ns = self.world.now_ns - client.granted_ns
         idle_ns = self.random.choice((0, 0, 2 * MS, held_ns))
-        return events.BusyReported(client.key, client.busy_ns + self.random.randrange(MS), min(idle_ns, held_ns))
+        return events.BusyReported(
+            client.key, client.busy_ns + self.random.randrange(MS), min(idle_ns, held_ns)
+        )
 
     def leave(self) -> Item | None:
         client = self.some()
@@ -225,7 +232,16 @@ class Chaos:
             busy_ns += self.world.now_ns - client.granted_ns
         used_bytes = client.used_bytes + sum(client.granted.values())
         return events.ClientResumed(
-            self.new_key(), tenant.pod, tenant.gpu, client.key, holds, wants, busy_ns, used_bytes, seq, asked_bytes
+            self.new_key(),
+            tenant.pod,
+            tenant.gpu,
+            client.key,
+            holds,
+            wants,
+            busy_ns,
+            used_bytes,
+            seq,
+            asked_bytes,
         )
 
     def resume_live(self) -> Item | None:

@@ -4,17 +4,18 @@ Rules:
 1. At most one tenant with a quota has an open gate on a GPU, and beside it only tenants that fill its gaps:
    those without a quota whose kernels take at most 0.3 ms. Tenants that are draining or late do not count.
 2. The memory of all tenants with open gates fits, unless there is only one of them.
-3. In serial mode two tenants without quotas do not run together for longer than the longest slice takes to end.
+3. In serial mode two tenants without quotas run together no longer than the longest slice takes to end.
 4. The snapshot shows each client in the state that it was told of.
-5. While scheduling is off nobody holds, waits, drains or is late; everybody was told.
-6. A question about memory is answered within twice the time that a recalled lease has to come back.
+5. A pod is charged at least what it uses and at most what it could have allocated.
+6. While scheduling is off nobody holds, waits, drains or is late; everybody was told.
+7. A question about memory is answered within twice the time that a recalled lease has to come back.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .driver_views import MS, SECOND, ClientView
+from .driver_views import MS, SECOND, ClientView, TenantView
 
 if TYPE_CHECKING:
     from .driver_world import World
@@ -58,7 +59,7 @@ def check_all(world: World) -> None:
 
 
 def check_switched(world: World) -> None:
-    """Rule 5, right after scheduling was turned on or off."""
+    """Rule 6, right after scheduling was turned on or off."""
     for client in world.clients.values():
         if client.connected and client.told_on != world.on:
             world.broken("off", f"{client.key} was not told that scheduling is {world.on}")
@@ -128,10 +129,17 @@ def _check_client(world: World, tenant: Any, shown: Any) -> None:
     if tenant.core_percent != client.tenant.percent or tenant.memory_limit_bytes != client.tenant.limit_bytes:
         said = (client.tenant.percent, client.tenant.limit_bytes)
         world.broken("limits", f"{tenant.pod}: {tenant.core_percent} %, {tenant.memory_limit_bytes}: {said}")
-    uncharged = tenant.memory_limit_bytes and tenant.charged_bytes < tenant.used_bytes
-    if uncharged or tenant.used_bytes < 0 or tenant.debt_ns < 0:
-        text = f"charged {tenant.charged_bytes}, used {tenant.used_bytes}, debt {tenant.debt_ns}"
-        world.broken("books", f"{tenant.pod}: {text}")
+    _check_charge(world, tenant, client.tenant)
+
+
+def _check_charge(world: World, shown: Any, tenant: TenantView) -> None:
+    possible_bytes = tenant.possible_bytes() + len(tenant.clients)  # where none is told as one byte
+    wrong = shown.charged_bytes < shown.used_bytes
+    if not any(client.leased for client in tenant.clients.values()):  # a lease may have shrunk since
+        wrong = wrong or shown.charged_bytes > possible_bytes
+    if shown.debt_ns < 0 or shown.used_bytes != tenant.used_bytes() or (shown.memory_limit_bytes and wrong):
+        text = f"charged {shown.charged_bytes}, used {shown.used_bytes}, debt {shown.debt_ns}"
+        world.broken("books", f"{shown.pod}: {text}, could have {possible_bytes}")
 
 
 def _state(client: ClientView) -> str:

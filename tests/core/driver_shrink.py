@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .driver_views import Violation
+from .driver_views import BrokenRuleError
 
 Tape = list[tuple[int, Any]]
 
 
 def shrink(
-    tape: Tape, breaks: Callable[[Tape], Violation | None], seconds: float
-) -> tuple[Tape, Violation | None]:
-    """Drop chunks, then smaller ones, as long as the same rule is broken. Not longer than that many seconds."""
+    tape: Tape, breaks: Callable[[Tape], BrokenRuleError | None], seconds: float
+) -> tuple[Tape, BrokenRuleError | None]:
+    """Drop chunks, then smaller ones, as long as the same rule is broken, for that many seconds at most."""
     until_s = time.monotonic() + seconds
     found = breaks(tape)
     if found is None:

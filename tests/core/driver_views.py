@@ -11,10 +11,39 @@ SECOND: Final = 1_000_000_000
 GIB: Final = 1 << 30
 
 ANY_AMOUNT: Final = 1 << 62
+RULES: Final = {
+    "effect for who is gone": "an effect names a client that is connected",
+    "grant": "a grant is for who asked, or is being dropped",
+    "drop": "a drop is for who holds and was not dropped already",
+    "wait for memory": "only who waits is told to wait for memory",
+    "memory available": "only who was told to wait for memory is told that there is some",
+    "lease": "a lease is for who can have one, with a new number",
+    "recall": "a recall names the lease that its client has",
+    "answer": "an answer about memory answers one question, and refuses nothing where there is no limit",
+    "no answer": "every question about memory is answered in time",
+    "hints": "hints are for clients that understand them",
+    "memory limit": "nothing that clients are told lets their pod have more than its limit",
+    "lease left": "where a pod could have more than its limit, every lease that leaves room is recalled",
+    "exclusive": "a tenant with a quota runs alone, but for those that fill its gaps",
+    "fits": "what runs together fits in memory",
+    "serial": "in serial mode those without quotas run one at a time",
+    "snapshot": "the snapshot shows clients as they know themselves",
+    "told percent": "clients know their quota",
+    "limits": "the limits in force are those that were set",
+    "books": "the charge of a pod with a memory limit covers what it uses, and no more than it could",
+    "off": "turning scheduling off leaves nothing behind, and everybody is told",
+    "no deadline": "while anybody waits there is a deadline",
+    "spin": "a deadline is in the future, and does something",
+    "twin": "a core that is never looked at, and whose deadlines come with events, decides the same",
+    "waiting": "whoever waits among well-behaved clients is granted within the bound",
+    "share": "whoever keeps asking gets its share",
+    "share of several GPUs": "the same beside a pod on several GPUs, which is never kept waiting for long",
+}
+
 SOURCES: Final = ("ctl", "run", "annotation", "env", "default")
 
 
-class Violation(AssertionError):
+class BrokenRuleError(AssertionError):
     """The core broke a rule. ``rule`` names it, so that a shorter sequence can be seen to break the same."""
 
     def __init__(self, rule: str, text: str) -> None:

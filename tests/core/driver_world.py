@@ -4,8 +4,8 @@ After each event, from the effects alone:
 1. An effect is for a client that is connected. A grant is for one that asked or is being dropped, a drop for
    one that holds and was not dropped yet. A recall names the lease that its client has; answers to questions
    about memory answer one question each.
-2. No effect lets the clients of a pod with a memory limit have more than the limit, or than they could have had
-   before. Where they could have more, every lease that leaves room is being recalled.
+2. No effect lets the clients of a pod with a memory limit have more than the limit, or than they could have
+   had before. Where they could have more, every lease that leaves room is being recalled.
 3. Two tenants hold open gates at once only where the snapshot says why (``driver_checks``).
 4. Turning scheduling off takes everything from everybody at once.
 5. A twin that is never looked at, if there is one, wants the same done.
@@ -22,7 +22,8 @@ from nvshare.core.scheduler import Scheduler
 from nvshare.core.settings import Settings
 
 from . import driver_checks as checks
-from .driver_views import ANY_AMOUNT, MS, SECOND, ClientView, PodWords, TenantView, Violation
+from .driver_beliefs import TELL, Beliefs
+from .driver_views import ANY_AMOUNT, MS, BrokenRuleError, ClientView, TenantView
 
 EMPTY_WAKES_MAX: Final = 100
 NEVER: Final = 1 << 62
@@ -50,35 +51,26 @@ class Restart(NamedTuple):
     away_ns: int
 
 
-class World:
+class World(Beliefs):
+    """A core, and what all its clients believe."""
+
     def __init__(
         self, make_core: MakeCore = checked_core, twin: bool = False, without: frozenset[str] = frozenset()
     ) -> None:
+        super().__init__()
         self.make_core = make_core
         self.without = without  # rules that are not looked at
-        self.settings = Settings()
         self.core = make_core(self.settings)
         self.twin = make_core(self.settings) if twin else None
-        self.on = True
-        self.now_ns = SECOND
         self.events = 0
-        self.gpus: dict[str, int] = {}
-        self.clients: dict[int, ClientView] = {}
-        self.tenants: dict[tuple[str, str], TenantView] = {}
-        self.by_gpu: dict[str, list[TenantView]] = {}
-        self.away: dict[int, ClientView] = {}  # clients of the former daemon that have not come back
-        self.words = PodWords()
-        self.together_since_ns: dict[str, int] = {}  # GPUs on which a second one runs in serial mode
         self._next_ns = NEVER
         self._empty_wakes = 0
         self._empty_since_ns = 0
-        self._possible: dict[TenantView, int] = {}  # of tenants told about memory by the present event: before
-        self._arranged: list[TenantView] = []  # tenants whose leases the present event may concern
         self._granted: set[str] = set()  # GPUs on which the present event granted something
 
     def broken(self, rule: str, text: str) -> None:
         if rule not in self.without:
-            raise Violation(rule, text)
+            raise BrokenRuleError(rule, text)
 
     # ---- doing ---------------------------------------------------------------------------------
 
@@ -93,8 +85,8 @@ class World:
     def feed(self, event: events.Event, now_ns: int) -> list[effects.Effect]:
         """One event; everything above is checked.
 
-        What is due by then comes first, so that it is clear what an effect is the answer to. A twin gets both in
-        one, and must come to the same.
+        What is due by then comes first, so that it is clear what an effect is the answer to. A twin gets both
+        in one, and must come to the same.
         """
         now_ns = self.now_ns = max(now_ns, self.now_ns)
         wanted: list[effects.Effect] = []
@@ -110,13 +102,13 @@ class World:
 
     def _handle(self, event: events.Event, now_ns: int) -> list[effects.Effect]:
         self.events += 1
-        tell = _TELL.get(type(event))
+        tell = TELL.get(type(event))
         if tell is not None:
             tell(self, event)
         try:
             wanted = self.core.handle(event, now_ns)
         except Exception as error:
-            raise Violation(f"the core raised {type(error).__name__}", f"{error} at {event}") from error
+            raise BrokenRuleError(f"the core raised {type(error).__name__}", f"{error} at {event}") from error
         for effect in wanted:
             client = self.clients.get(effect.client)
             if client is None or not client.connected:
@@ -127,7 +119,7 @@ class World:
             self._empty_wakes = 0
         else:
             self._note_empty_wake()
-        if self._possible or self._arranged:
+        if self.possible or self.arranged:
             self._check_memory(event)
         if self._granted:
             checks.check_company(self, self._granted)
@@ -181,135 +173,6 @@ class World:
                 self.broken("spin", f"{EMPTY_WAKES_MAX} wakes within a millisecond for nothing")
             self._empty_wakes = 0
 
-    # ---- what an event says of whom it is about --------------------------------------------------
-
-    def _enter(self, key: int, pod: str, gpu: str, version: int) -> ClientView:
-        tenant = self.tenants.get((pod, gpu))
-        if tenant is None:
-            tenant = self.tenants[pod, gpu] = TenantView(pod, gpu)
-            self.by_gpu.setdefault(gpu, []).append(tenant)
-            self.words.apply(tenant)
-        client = self.clients[key] = tenant.clients[key] = ClientView(key, tenant, version)
-        self._arranged.append(tenant)
-        return client
-
-    def _registered(self, event: events.ClientRegistered) -> None:
-        client = self._enter(event.client, event.pod, event.gpu, event.version)
-        self._note_possible(client.tenant, 0 if client.asks else -ANY_AMOUNT)
-
-    def _resumed(self, event: events.ClientResumed) -> None:
-        former = self.clients.get(event.former)
-        if former is not None:
-            self._remove(former)
-        else:
-            former = self.away.pop(event.former, None)
-        client = self._enter(event.client, event.pod, event.gpu, 3)
-        client.used_bytes = event.used_bytes
-        client.busy_ns = event.busy_ns
-        if former is not None:
-            client.seq, client.answered_seq = former.seq, former.answered_seq
-            client.manners = former.manners
-        if event.reserve_seq:
-            client.asking[event.reserve_seq] = (event.reserve_bytes, self.now_ns)
-        if self.on and event.holds:
-            client.holds = True
-            client.granted_ns = self.now_ns
-            client.tenant.hold_began(self.now_ns)
-        elif self.on and event.wants:
-            client.wants = True
-            client.wanted_ns = self.now_ns
-
-    def _remove(self, client: ClientView) -> None:
-        client.let_go(self.now_ns)
-        self.clients.pop(client.key, None)
-        client.tenant.clients.pop(client.key, None)
-
-    def _requested(self, event: events.LockRequested) -> None:
-        client = self.clients.get(event.client)
-        if client is not None and client.connected and self.on:
-            self._wants(client, not client.holds or client.dropping)
-
-    def _wants(self, client: ClientView, now: bool) -> None:
-        if now and not client.wants:
-            client.wants = True
-            client.wanted_ns = self.now_ns
-
-    def _released(self, event: events.LockReleased) -> None:
-        client = self.clients.get(event.client)
-        if client is None or not client.holds or not self.on:
-            return
-        client.let_go(self.now_ns)
-        self._wants(client, event.again)
-        client.busy_ns = max(client.busy_ns, event.busy_ns or 0)
-        if event.kernel_ns:
-            client.tenant.kernel_ns = event.kernel_ns
-
-    def _busy(self, event: events.BusyReported) -> None:
-        client = self.clients.get(event.client)
-        if client is not None:
-            client.busy_ns = max(client.busy_ns, event.busy_ns)
-            client.idle = client.holds and event.idle_ns > 0
-
-    def _used(self, event: events.MemoryUsed) -> None:
-        client = self.clients.get(event.client)
-        if client is not None and client.connected:
-            client.used_bytes = event.used_bytes
-            client.answered_seq = max(client.answered_seq, event.seq)
-            for seq in [seq for seq in client.granted if seq <= event.seq]:
-                del client.granted[seq]
-
-    def _asked(self, event: events.MemoryAsked) -> None:
-        client = self.clients.get(event.client)
-        if client is not None and client.connected:
-            client.seq = max(client.seq, event.seq)
-            client.asking[event.seq] = (event.asked_bytes, self.now_ns)
-
-    def _returned(self, event: events.LeaseReturned) -> None:
-        client = self.clients.get(event.client)
-        if client is not None and client.connected and client.recalled:
-            if event.generation == client.generation:
-                client.leased = client.recalled = False
-                client.used_bytes = event.used_bytes
-
-    def _disconnected(self, event: events.ClientDisconnected) -> None:
-        client = self.clients.get(event.client)
-        if client is not None:
-            client.let_go(self.now_ns)
-            client.connected = client.wants = False
-            client.asking.clear()
-
-    def _gone(self, event: events.ProcessGone) -> None:
-        client = self.clients.get(event.client)
-        if client is not None:
-            self._remove(client)
-            self._arranged.append(client.tenant)
-
-    def _limited(self, event: events.LimitsSet) -> None:
-        self.words.put(event)
-        for tenant in self.tenants.values():
-            if tenant.pod == event.pod:
-                self.words.apply(tenant)
-                self._arranged.append(tenant)
-
-    def _switched(self, event: events.SchedulingSet) -> None:
-        if event.on != self.on:
-            self.on = event.on
-            for client in self.clients.values():
-                client.let_go(self.now_ns)
-                client.wants = False
-
-    def _gpu_seen(self, event: events.GpuSeen) -> None:
-        self.gpus[event.gpu] = event.total_bytes
-
-    def _reset(self, event: events.SettingsChanged) -> None:
-        self.settings = event.settings
-
-    def _restored(self, event: events.Restored) -> None:
-        self.on = event.checkpoint.scheduling_on
-
-    def _former_gone(self, event: events.FormerGone) -> None:
-        self.away.pop(event.former, None)
-
     # ---- what an effect tells its client -----------------------------------------------------------
 
     def _grant(self, client: ClientView, effect: effects.Grant) -> None:
@@ -341,19 +204,15 @@ class World:
     def _tell_percent(self, client: ClientView, effect: effects.TellCoreLimit) -> None:
         client.told_percent = effect.percent
 
-    def _note_possible(self, tenant: TenantView, more_bytes: int = 0) -> None:
-        if tenant not in self._possible:
-            self._possible[tenant] = tenant.possible_bytes() + more_bytes
-
     def _tell_limit(self, client: ClientView, effect: effects.TellMemoryLimit) -> None:
         if not client.asks:
-            self._note_possible(client.tenant)
+            self.note_possible(client.tenant)
             client.told_bytes = effect.limit_bytes or ANY_AMOUNT
 
     def _tell_lease(self, client: ClientView, effect: effects.TellLease) -> None:
         if not client.asks or effect.generation <= client.generation:
             self.broken("lease", f"{effect} after generation {client.generation}, v{client.version}")
-        self._note_possible(client.tenant)
+        self.note_possible(client.tenant)
         client.leased, client.recalled = True, False
         client.generation = effect.generation
         client.lease_bytes = ANY_AMOUNT if effect.lease_bytes is None else effect.lease_bytes
@@ -364,7 +223,7 @@ class World:
         client.recalled = True
 
     def _reserved(self, client: ClientView, effect: effects.Reserved) -> None:
-        self._note_possible(client.tenant)
+        self.note_possible(client.tenant)
         if client.asking.pop(effect.seq, None) is None:
             self.broken("answer", f"{effect} answers no question")
         client.granted[effect.seq] = effect.granted_bytes
@@ -386,43 +245,26 @@ class World:
 
     def _check_memory(self, event: events.Event) -> None:
         """Rule 2."""
-        for tenant, before_bytes in self._possible.items():
+        for tenant, before_bytes in self.possible.items():
             after_bytes = tenant.possible_bytes()
             if 0 < tenant.limit_bytes < after_bytes and after_bytes > before_bytes:
                 text = f"{after_bytes} bytes are possible, limit {tenant.limit_bytes}, before {before_bytes}"
                 self.broken("memory limit", f"{tenant.pod} on {tenant.gpu}: {text}, after {event}")
-        for tenant in {*self._possible, *self._arranged}:
+        for tenant in {*self.possible, *self.arranged}:
             if 0 < tenant.limit_bytes < tenant.possible_bytes():
                 for client in tenant.clients.values():
                     self._check_recalled(tenant, client)
-        self._possible.clear()
-        self._arranged.clear()
+        self.possible.clear()
+        self.arranged.clear()
 
     def _check_recalled(self, tenant: TenantView, client: ClientView) -> None:
-        if client.connected and client.leased and not client.recalled:
-            if client.lease_bytes > client.used_bytes + sum(client.granted.values()):
-                text = f"may take {client.lease_bytes}, limit of all {tenant.limit_bytes}, and is not recalled"
-                self.broken("lease left", f"{client.key} of {tenant.pod} on {tenant.gpu} {text}")
+        if not client.connected or not client.leased or client.recalled:
+            return
+        if client.lease_bytes > client.used_bytes + sum(client.granted.values()):
+            who = f"{client.key} of {tenant.pod} on {tenant.gpu}"
+            text = f"may take {client.lease_bytes}, limit of all {tenant.limit_bytes}, and is not recalled"
+            self.broken("lease left", f"{who} {text}")
 
-
-_TELL: Final[dict[type, Callable[[World, Any], None]]] = {
-    events.GpuSeen: World._gpu_seen,
-    events.ClientRegistered: World._registered,
-    events.ClientResumed: World._resumed,
-    events.LockRequested: World._requested,
-    events.LockReleased: World._released,
-    events.BusyReported: World._busy,
-    events.MemoryUsed: World._used,
-    events.MemoryAsked: World._asked,
-    events.LeaseReturned: World._returned,
-    events.ClientDisconnected: World._disconnected,
-    events.ProcessGone: World._gone,
-    events.LimitsSet: World._limited,
-    events.SchedulingSet: World._switched,
-    events.SettingsChanged: World._reset,
-    events.Restored: World._restored,
-    events.FormerGone: World._former_gone,
-}
 
 _SEE: Final[dict[type, Callable[[World, ClientView, Any], None]]] = {
     effects.Grant: World._grant,
