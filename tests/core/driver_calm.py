@@ -104,7 +104,10 @@ class CalmPhase:
         if not gpus:
             return
         pods, whole = self.random.choice(gpus), 100
-        if self.random.random() < 0.4:
+        choice = self.random.random()
+        if choice < 0.2:
+            whole = 100 * len(pods)  # quotas for nobody
+        elif choice < 0.5:
             self.feed(events.LimitsSet(pods.pop(), "ctl", None, 100, False))
             whole = self.random.choice((99, 100 - self.world.settings.unlimited_min_percent))
         for number, pod in enumerate(pods):

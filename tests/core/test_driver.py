@@ -212,7 +212,10 @@ PLANTED: Final[dict[str, tuple[MakeCore, set[str]]]] = {
 def test_a_planted_defect_is_found(defect: str) -> None:
     make_core, rules = PLANTED[defect]
     others = frozenset(RULES.keys() - rules)
-    driver = Driver(1, make_core=make_core, without=others, twin_every=1 if "twin" in rules else 0)
+    twin_every = 1 if "twin" in rules else 0
+    driver = Driver(
+        1, make_core=make_core, without=others, twin_every=twin_every, shares_every=500, shrink_seconds=0
+    )
     with pytest.raises(DefectFoundError) as failure:
         driver.run(FOUND_WITHIN)
     assert failure.value.rule in rules
