@@ -107,7 +107,7 @@ class CalmPhase:
         choice = self.random.random()
         if choice < 0.2:
             whole = 100 * len(pods)  # quotas for nobody
-        elif choice < 0.5:
+        elif choice < 0.65:
             self.feed(events.LimitsSet(pods.pop(), "ctl", None, 100, False))
             whole = self.random.choice((99, 100 - self.world.settings.unlimited_min_percent))
         for number, pod in enumerate(pods):

@@ -20,7 +20,7 @@ SAMPLE: Final = 25_000
 SAMPLES: Final = 8
 WHOLE: Final = 20_000_000
 WHOLES: Final = 8
-FOUND_WITHIN: Final = 100_000
+FOUND_WITHIN: Final = 400_000
 """A planted defect is found within so many events."""
 
 
@@ -194,15 +194,15 @@ PLANTED: Final[dict[str, tuple[MakeCore, set[str]]]] = {
     "leases twice": (repeating(effects.TellLease), {"lease"}),
     "recalls another lease": (defective(RecallsAnother), {"recall"}),
     "reserves twice the bytes": (defective(ReservesTwice), {"memory limit"}),
-    "does not see a process end": (deaf_to(events.ProcessGone), {"snapshot", "effect for who is gone"}),
+    "does not see a process end": (deaf_to(events.ProcessGone, 3), {"snapshot", "effect for who is gone"}),
     "does not see a connection end": (deaf_to(events.ClientDisconnected, 2), {"effect for who is gone"}),
     "does not hear a release": (deaf_to(events.LockReleased), {"snapshot"}),
     "does not hear of a lease returned": (deaf_to(events.LeaseReturned, 2), {"books"}),
     "does not turn off": (deaf_to(events.SchedulingSet, 2), {"off"}),
-    "forgets a limit": (deaf_to(events.LimitsSet), {"limits"}),
+    "forgets a limit": (deaf_to(events.LimitsSet, 5), {"limits"}),
     "does not change to serial": (deaf_to(events.SettingsChanged, 1), {"serial"}),
-    "halves quotas": (defective(HalvesQuotas), {"share"}),
-    "starves tenants without quotas": (defective(StarvesUnlimited), {"share", "waiting"}),
+    "halves quotas": (defective(HalvesQuotas), {"share", "share of several GPUs"}),
+    "starves tenants without quotas": (defective(StarvesUnlimited), {"share", "share of several GPUs"}),
     "has no deadline now and then": (defective(NoDeadlines, 50), {"no deadline"}),
     "is moved by looking": (defective(MovedByLooking), {"twin"}),
 }
