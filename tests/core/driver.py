@@ -85,7 +85,7 @@ class Driver:
         make_core: MakeCore = checked_core,
         episode_steps: int = 3000,
         wait_every: int = 300,
-        shares_every: int = 1499,
+        shares_every: int = 1700,
         check_every: int = 50,
         twin_every: int = 4,
         clients_max: int = CLIENTS_MAX,

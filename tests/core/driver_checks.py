@@ -74,7 +74,7 @@ def _check_together(world: World, gpu: Any) -> None:
     running = [
         tenant
         for tenant in gpu.tenants
-        if not tenant.late and any(client.state == "running" for client in tenant.clients)
+        if not tenant.pending_drop and any(client.state == "running" for client in tenant.clients)
     ]
     if len(running) < 2:
         world.together_since_ns.pop(gpu.gpu, None)
