@@ -18,6 +18,7 @@ class Beliefs:
         self.settings = Settings()
         self.on = True
         self.now_ns = SECOND
+        self.restarted_ns = -1 << 62  # when the last restart was
         self.gpus: dict[str, int] = {}
         self.clients: dict[int, ClientView] = {}
         self.tenants: dict[tuple[str, str], TenantView] = {}

@@ -9,8 +9,9 @@ Waiting. Everybody answers DROP within the grace, or never and is late then. Who
   + 5 s + 4 x 60 ms / least share         what a GPU with room repays, what the group may have overrun
   + (tenants + 1) x (max runtime + drop timeout)  if memory does not fit, a slice for each
 
-all of it twice, for what happens meanwhile. Tenants without quotas may wait for ever only if they are left
-nothing: ``unlimited_min_percent`` 0 and quotas that fill the GPU, or that borrow.
+all of it twice, for what happens meanwhile. A pod on several GPUs, where memory fits, waits 0.5 s, a turn and
+a drain, whatever it owes: others may spin for it. Tenants without quotas may wait for ever only if they are
+left nothing: ``unlimited_min_percent`` 0 and quotas that fill the GPU, or that borrow.
 
 Shares. On a GPU where all memory fits, everybody keeps asking. After a time to settle, over the next 20 s
 each tenant with a quota has its share within 2 points, less what it owed and more what it was owed at the
@@ -32,6 +33,7 @@ from .driver_world import World
 
 TURN_MAX_NS: Final = 60 * MS
 REPAID_NS: Final = 5 * SECOND
+GATE_NS: Final = 500 * MS
 RESUME_NS: Final = 5 * SECOND
 SETTLE_NS: Final = 12 * SECOND
 MEASURE_NS: Final = 20 * SECOND
@@ -204,7 +206,9 @@ class CalmPhase:
                 if world.clients[key].wants and world.clients[key].wanted_ns == since_ns
             }
             if not went_on and first in waiting:
-                world.broken("waiting", self.describe(first, bounds[first]))
+                spans = self.spans(world.clients[first].tenant)
+                rule = "waiting on several GPUs" if spans else "waiting"
+                world.broken(rule, self.describe(first, bounds[first]))
                 return
             events_left -= 1
             if events_left == 0:
@@ -235,6 +239,10 @@ class CalmPhase:
         used_bytes = sum(tenant.used_bytes for tenant in gpu.tenants)
         if used_bytes > gpu.safe_limit_bytes or settings.scheduling_mode == "serial":
             bound_ns += slices_ns
+        elif self.spans(client.tenant):
+            bound_ns = GATE_NS + TURN_MAX_NS + 2 * settings.drain_grace_ns
+            if self.world.now_ns < self.world.restarted_ns + RESUME_NS:
+                bound_ns += RESUME_NS
         return int(2 * bound_ns)
 
     def describe(self, key: int, bound_ns: int) -> str:

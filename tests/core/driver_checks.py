@@ -52,6 +52,9 @@ def check_all(world: World) -> None:
                 _check_client(world, tenant, shown)
     if seen != world.clients.keys():
         world.broken("snapshot", f"clients that differ: {seen ^ world.clients.keys()}")
+    health = getattr(world.core, "health", None)
+    if health is not None and (health.books_wrong or health.clock_went_back):
+        world.broken("books", f"the core itself says: {health.last_fault}")
     for client in world.clients.values():
         for seq, (_, asked_ns) in client.asking.items():
             if world.now_ns - asked_ns > ANSWER_NS and client.connected:

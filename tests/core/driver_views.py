@@ -36,6 +36,7 @@ RULES: Final = {
     "spin": "a deadline is in the future, and does something",
     "twin": "a core that is never looked at, and whose deadlines come with events, decides the same",
     "waiting": "whoever waits among well-behaved clients is granted within the bound",
+    "waiting on several GPUs": "the same for a pod on several GPUs, for which others may spin",
     "share": "whoever keeps asking gets its share",
     "share of several GPUs": "the same beside a pod on several GPUs, which is never kept waiting for long",
 }

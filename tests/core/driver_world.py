@@ -145,6 +145,7 @@ class World(Beliefs):
         if self.twin is not None:
             self.twin = self.make_core(self.settings)
         self.now_ns += restart.away_ns
+        self.restarted_ns = self.now_ns
         for number, (gpu, total_bytes) in enumerate(list(self.gpus.items())):
             self.feed(events.GpuSeen(gpu, total_bytes, number), self.now_ns)
         self.feed(events.Restored(checkpoint), self.now_ns)
