@@ -118,7 +118,7 @@ def resume(
     if scheduling_on and event.holds and not client.holds:
         turns.resume_hold(gpu, client, known, now_ns, out)
         residency.resume_member(gpu, tenant, now_ns)
-    if scheduling_on and event.wants:
+    if scheduling_on and event.wants and not client.holds:
         turns.request(gpu, client, now_ns, out, back=restarted)
     return client
 
@@ -130,7 +130,7 @@ def _replace(
     tenant = client.tenant
     if former.holds and not event.holds:
         turns.release(gpu, former, event.busy_ns, 0, now_ns, out)
-    if former.wants and not event.wants:
+    if former.wants and (event.holds or not event.wants):  # who holds asks again when it lets go
         _stop_asking(gpu, former, now_ns)
     tenant.hold.hand_over(former, client)
     client.take_over(former)

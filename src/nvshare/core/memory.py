@@ -47,6 +47,7 @@ class Share:
         "client",
         "connected",
         "generation",
+        "lease_bytes",
         "leased",
         "peak_bytes",
         "recalling",
@@ -66,8 +67,9 @@ class Share:
         self.base_bytes = 0  # charged beside the reservations: what it used, its lease, or what it was told
         self.reserved: dict[int, int] = {}  # granted, not yet covered by a report
         self.reserved_bytes = 0  # always their sum
-        self.told_bytes = -1  # of one that cannot ask: its limit; -1: none was told
+        self.told_bytes: int | None = None  # of one that cannot ask: its limit; None: it was told none
         self.leased = False
+        self.lease_bytes: int | None = None  # None: it may have any amount
         self.recalling = False
         self.generation = 0
         self.waiting = 0  # questions that are not answered yet
@@ -185,11 +187,11 @@ class MemoryAccount:
         if limit_bytes == self.limit_bytes:
             return
         self.limit_bytes = limit_bytes
-        alone = len(self.shares) == 1
+        alone = len(self.shares) == 1 and not self._absent
         for share in self.shares.values():
             if share.connected and share.asks:
                 out.append(TellMemoryLimit(share.client, limit_bytes))
-            if share.leased and not share.recalling and (alone or limit_bytes == 0):
+            if share.leased and share.connected and not share.recalling and (alone or limit_bytes == 0):
                 share.leased = False  # leased anew, at the new size, below; of several each is recalled
         self._arrange(now_ns, out)
 
@@ -208,7 +210,7 @@ class MemoryAccount:
             self.charged_bytes -= reserved[first]
             share.reserved_bytes -= reserved.pop(first)
         if not share.leased:
-            self._charge(share, max(used_bytes, share.told_bytes))
+            self._charge(share, max(used_bytes, share.told_bytes or 0))
         elif used_bytes > share.base_bytes or self.limit_bytes == 0:
             self._charge(share, used_bytes)
         if freed and self._waiting:
@@ -281,7 +283,7 @@ class MemoryAccount:
         self._serve(now_ns, out)
 
     def _lease(self, share: Share, lease_bytes: int | None, out: list[Effect]) -> None:
-        share.leased, share.recalling = True, False
+        share.leased, share.recalling, share.lease_bytes = True, False, lease_bytes
         share.generation += 1
         self._forget_reserved(share)
         out.append(TellLease(share.client, share.generation, lease_bytes))
@@ -291,9 +293,9 @@ class MemoryAccount:
             if share.connected:
                 if share.asks and (not share.leased or share.recalling):
                     self._lease(share, None, out)
-                elif share.told_bytes > 0:
+                elif share.told_bytes is not None:
                     out.append(TellMemoryLimit(share.client, 0))
-            share.told_bytes = -1
+                share.told_bytes = None
             self._charge(share, share.used_bytes)
 
     def _lease_all(self, out: list[Effect]) -> None:
@@ -307,11 +309,19 @@ class MemoryAccount:
             self._charge(share, max(self.limit_bytes, share.used_bytes))
 
     def _recall(self, out: list[Effect]) -> None:
+        """What a process may have without asking stays charged until it is known to be given up."""
         for share in self.shares.values():
-            if share.leased and not share.recalling and share.connected:
-                share.recalling = True
-                self._charge(share, max(self.limit_bytes, share.used_bytes))
-                out.append(RecallLease(share.client, share.generation))
+            if share.leased:
+                self._charge(share, self._promised_bytes(share, share.lease_bytes))
+                if share.connected and not share.recalling:
+                    share.recalling = True
+                    out.append(RecallLease(share.client, share.generation))
+            elif not share.asks and not share.connected:
+                self._charge(share, self._promised_bytes(share, share.told_bytes))
+
+    def _promised_bytes(self, share: Share, promised_bytes: int | None) -> int:
+        """None: any amount, and a limit covers no more than the limit."""
+        return max(share.used_bytes, self.limit_bytes if promised_bytes is None else promised_bytes)
 
     def _divide(self, out: list[Effect]) -> None:
         mute = [share for share in self.shares.values() if not share.asks and share.connected]

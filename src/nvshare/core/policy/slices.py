@@ -5,8 +5,9 @@ Rules:
    part of what quotas leave. Lags say how far each is from that; over slices they come out even.
 2. A slice lasts as long as its memory asks for (``NVSHARE_SWITCH_TIME_*``), but not so long that those outside
    could not have their due within ``NVSHARE_MAX_RUNTIME_SEC``.
-3. Then it ends when the one outside that is owed most is owed more than anybody inside; where quotas are
-   concerned by as much as a slice takes back, so that lags swing around even and not to one side of it.
+3. Then it ends when somebody outside is owed more than anybody inside; where quotas are concerned by as much as
+   a slice takes back, so that lags swing around even and not to one side of it. Who founds the next is the one
+   that has been waiting for its due the longest: of two that are owed as much, the one that is due less.
 4. It ends early when nobody inside may run or pauses, and when somebody outside that others were let in past has
    run out of patience (``NVSHARE_OVERTAKE_SEC``).
 5. One that is ahead of its quota founds nothing: a quota is a cap.
@@ -106,17 +107,20 @@ def _most_deserving(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
 
 
 def _most_owed_outside(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int, int]:
-    """Of those that may found a set, with its lag; else in how long the first may (rule 5)."""
+    """Who founds the next set, and what is owed to whom it is most; else in how long somebody may (rule 5)."""
     best: Tenant | None = None
-    most_ns, due_in_ns = _NOTHING_OWED, NEVER >> 1
-    clock = gpu.pace.clock
+    longest_ns = most_ns = _NOTHING_OWED
+    due_in_ns = NEVER >> 1
+    pace = gpu.pace
     for tenant in gpu.residence.outside:
-        if tenant.limited and tenant.account.virtual_ns > clock.virtual_ns:
-            due_in_ns = min(due_in_ns, clock.real_until(tenant.account.virtual_ns))
+        if tenant.limited and tenant.account.virtual_ns > pace.clock.virtual_ns:
+            due_in_ns = min(due_in_ns, pace.clock.real_until(tenant.account.virtual_ns))
             continue
         owed_ns = lag.lag_ns(gpu, tenant, now_ns)
-        if owed_ns > most_ns:
-            best, most_ns = tenant, owed_ns
+        most_ns = max(most_ns, owed_ns)
+        waited_ns = owed_ns * WHOLE // max(1, pace.due_weight(tenant))
+        if waited_ns > longest_ns:
+            best, longest_ns = tenant, waited_ns
     return best, most_ns, due_in_ns
 
 

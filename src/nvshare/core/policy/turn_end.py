@@ -5,6 +5,7 @@ Rules:
    behind. A holder that would be picked again is not dropped.
 2. DROP goes out one expected drain early, but not right behind the grant.
 3. Holding without working ends when somebody who could run waits.
+4. No hold lasts longer than ``NVSHARE_MAX_RUNTIME_SEC`` while anybody waits.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
             contested_ns = turn_end_ns
         if contested_ns < end_ns:
             end_ns, reason = contested_ns, DropReason.TURN
+    if line.free:
+        longest_ns = floor.turn_started_ns + gpu.settings.max_runtime_ns
+        if longest_ns < end_ns:
+            end_ns, reason = longest_ns, DropReason.TURN
     if floor.beside and floor.turn_started_ns + BESIDE_FOR_NS < end_ns:
         end_ns, reason = floor.turn_started_ns + BESIDE_FOR_NS, DropReason.TURN
     if end_ns >= NEVER:

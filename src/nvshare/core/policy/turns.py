@@ -228,7 +228,7 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     top = line.first()
     if top is not None and top is gpu.floor.yielded:
         top = _unless_by_a_hair(gpu, top)
-    if line.free and rest_owed(gpu, top):
+    if line.free and (rest_owed(gpu, top) or _rest_waited(gpu, now_ns)):
         return _start_group(gpu, True, now_ns, out)
     waits = gpu.returning.deadline_ns != NEVER
     if top is not None and not waits and lag.due(gpu, top):
@@ -263,6 +263,12 @@ def rest_owed(gpu: Gpu, top: Tenant | None) -> bool:
     if rest_ns > gpu.pace.clock.virtual_ns and not gpu.residence.outside:
         return False
     return top is None or rest_ns <= top.account.virtual_ns
+
+
+def _rest_waited(gpu: Gpu, now_ns: int) -> bool:
+    """Nobody waits for ever, even where ``NVSHARE_UNLIMITED_MIN_PERCENT`` is 0."""
+    first = next(iter(gpu.line.free))
+    return now_ns - first.seat.since_ns >= gpu.settings.max_runtime_ns
 
 
 def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> bool:

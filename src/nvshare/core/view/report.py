@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from nvshare.core.gpu import Gpu
+from nvshare.core.policy import lag
 from nvshare.core.standing import DRAINING, UNDRAINED
 from nvshare.core.tenant import Client, Tenant
 from nvshare.core.view.explain import explain, throttled
@@ -75,7 +76,7 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
     """The GPU's clock must be at this moment."""
     account = tenant.account
     held_ns = account.held_since_settled(now_ns)
-    lag_ns = account.lag_ns(gpu.pace.clock, now_ns)
+    lag_ns = lag.lag_ns(gpu, tenant, now_ns)
     window_ns = gpu.settings.compute_window_ns
     effective = 100.0
     if tenant.limited:
