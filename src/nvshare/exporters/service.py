@@ -124,14 +124,14 @@ class MetricsService:
         device = self._news_of(reading)
         if device is not None:
             logs.info("GPU found", gpu=device.key, index=device.number)
-            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
+            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         gpu = hub.scheduler.gpus.get(reading.uuid)
         if gpu is not None and reading.used_bytes is not None:
             strangers_bytes = max(0, reading.used_bytes - gpu.counted_bytes)
             if (
                 strangers_bytes != gpu.stranger_bytes
             ):  # an event for nothing would be a checkpoint for nothing
-                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes), now_ns)
+                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes))
         self._note_overheads(reading)
         hub.counters.callbacks.add(hub.clock() - now_ns)
 

@@ -249,12 +249,12 @@ class Control:
         body = await _body(request, SliceBody)
         if not 1 <= body.seconds <= QUANTUM_MAX_SEC:
             raise BadRequest(f"{body.seconds} is no slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}")
-        self._roster.set_slice(body.seconds, self._roster.hub.clock())
+        self._roster.set_slice(body.seconds)
         return _json({"seconds": body.seconds})
 
     async def scheduling(self, request: Request) -> Response:
         body = await _body(request, SchedulingBody)
-        self._roster.set_scheduling(body.on, self._roster.hub.clock())
+        self._roster.set_scheduling(body.on)
         return _json({"on": body.on})
 
     async def runs(self, request: Request) -> Response:

@@ -42,7 +42,6 @@ from nvshare.pods.tenancy import Tenancy
 EXIT_OK: Final = 0
 EXIT_BAD_INPUT: Final = 2
 EXIT_TAKEN: Final = 4
-_BUGS_TOLD: Final = 100  # in full; all are counted
 _PROBE_SEC: Final = 0.25
 _NVML_SEC: Final = 5.0
 _LAST_WORDS_SEC: Final = 0.5
@@ -142,7 +141,7 @@ class Daemon:
         epoch = secrets.randbits(62) + 1
         self.roster = Roster(hub, inventory, Tenancy(), self.bounds, own_place(), epoch)
         for device in inventory.devices():
-            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), started_ns)
+            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         self._restore()
         self._writer = checkpoint.Writer(self.config.private_dir)
         self._saver = Saver(self.roster, self._writer, self.bounds.checkpoint_every_ns)
@@ -204,15 +203,14 @@ class Daemon:
 
     def _restore(self) -> None:
         roster, hub = self.roster, self.roster.hub
-        now_ns = hub.clock()
-        saved = checkpoint.load(self.config.private_dir, now_ns)
+        saved = checkpoint.load(self.config.private_dir, hub.clock())
         if saved is None:
             return
         for gpu in {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}:
             for device in self._known_again(gpu):
-                hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
+                hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
-        hub.feed(events.Restored(checkpoint.core_part(saved, alive)), now_ns)
+        hub.feed(events.Restored(checkpoint.core_part(saved, alive)))
         for pid, start_ticks, run in saved.runs:
             roster.restore_run(Process(pid, start_ticks), run)
         logs.info(
@@ -243,7 +241,7 @@ class Daemon:
             logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
         self.config = as_far_as_live(self.config, new)
         logs.change(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
-        hub.feed(events.SettingsChanged(self.config.core), now_ns)
+        hub.feed(events.SettingsChanged(self.config.core))
         logs.info("settings reloaded")
         hub.counters.callbacks.add(hub.clock() - now_ns)
 
@@ -260,10 +258,7 @@ class Daemon:
     def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: one connection's trouble, told and counted, never everybody's end."""
         del loop
-        self.roster.hub.counters.events["callback_raised"] += 1
-        if self.roster.hub.counters.events["callback_raised"] <= _BUGS_TOLD:
-            error = context.get("exception")
-            logs.LOGGER.error("callback raised: %s", context.get("message", ""), exc_info=error)
+        self.roster.hub.note_bug(str(context.get("message", "")), context.get("exception"))
 
     def _end(self, listeners: list[Listener]) -> None:
         hub, roster = self.roster.hub, self.roster
