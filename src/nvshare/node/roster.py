@@ -436,7 +436,7 @@ class Roster:
             self._refuse(connection, reason or "unknown_client", f"RESUME of {message.id:016x}")
             return
         if former.client in self.members:
-            self._member_gone(former, "resumed on a new connection")
+            self._strike_out(former, "replaced")  # one event: in between its pod would have less than it has
         elif self.formers.pop(former.client, None) is not None:
             self._no_longer_absent(former)
             self._close_pidfd(former.pidfd)
