@@ -190,13 +190,17 @@ class MetricsService:
 
     def _figures(self, clients: int) -> Figures:
         counters, roster = self._hub.counters, self._roster
-        received, sent = counters.received, counters.sent
+        received, sent, health = counters.received, counters.sent, self._hub.scheduler.health
         written, failed = self._daemon.checkpoints()
         return Figures(
             messages={kind.name: received[kind] + sent[kind] for kind in MessageType},
             refused={**dict.fromkeys(_REFUSALS_SHOWN, 0), **counters.refused},
             disconnects=dict(counters.disconnects),
-            events=dict(counters.events),
+            events={
+                **counters.events,
+                "books_wrong": health.books_wrong,
+                "clock_went_back": health.clock_went_back,
+            },
             lag=loop_distribution(counters.lag, LOOP_EXPONENTS),
             callbacks=loop_distribution(counters.callbacks, LOOP_EXPONENTS),
             scrape_steps=loop_distribution(counters.scrape_steps, LOOP_EXPONENTS),

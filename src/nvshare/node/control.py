@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from nvshare import __version__
+from nvshare.core.audit import Health
 from nvshare.core.events import LimitsSet
 from nvshare.core.gpu import Gpu
 from nvshare.core.report import GpuReport, snapshot_client, snapshot_tenant
@@ -160,6 +161,8 @@ class Control:
                 "expected_back": len(roster.formers),
                 "unregistered": len(roster.unregistered),
                 "gpus": len(roster.hub.scheduler.gpus),
+                "settings": asdict(roster.hub.scheduler.settings),
+                "health": _health(roster.hub.scheduler.health),
                 **self._desk.status(),
                 "counters": roster.hub.counters.as_dict(),
             }
@@ -278,6 +281,14 @@ class Control:
 
     async def token(self, _request: Request) -> Response:
         return _json({"token": self._desk.token})
+
+
+def _health(health: Health) -> dict[str, object]:
+    return {
+        "books_wrong": health.books_wrong,
+        "clock_went_back": health.clock_went_back,
+        "last_fault": health.last_fault,
+    }
 
 
 def _share(policy: str | None) -> bool | None:
