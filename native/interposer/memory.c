@@ -43,12 +43,12 @@ static bool fits_card(const struct gate *gate, uint64_t bytes)
 
 static void wait_for_answer(struct gate *gate, struct asking *asking)
 {
-    uint64_t latest_ns = clock_ns() + AWAY_NS; /* whatever becomes of the connection meanwhile */
+    uint64_t asked_ns = clock_ns();
     if (asking->answer == UNANSWERED)
         gate_wake(gate, 0);
     while (asking->answer == UNANSWERED) {
-        uint64_t now_ns = clock_ns(), away_ns = gate->session.silent_since_ns + AWAY_NS;
-        uint64_t until_ns = gate->session.phase != READY && away_ns < latest_ns ? away_ns : latest_ns;
+        /* Anew each time: it depends on what becomes of the connection meanwhile. */
+        uint64_t now_ns = clock_ns(), until_ns = session_patience_ns(&gate->session, asked_ns);
         if (now_ns >= until_ns)
             session_judge(&gate->session, asking, now_ns);
         else

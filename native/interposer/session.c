@@ -59,6 +59,7 @@ void session_connected(struct session *s, uint64_t busy_ns, uint64_t now_ns)
     memcpy(message.arguments, figures, sizeof(figures));
     s->phase = RESUMING;
     s->resumes_holding = s->holds;
+    s->resumed_bytes = s->used_bytes;
     session_send(s, &message, &s->who);
 }
 
@@ -109,6 +110,7 @@ static void resumed(struct session *s, const struct message *message)
 {
     s->client_id = message->id;
     s->epoch = message->arguments[0];
+    session_memory_resumed(s);
     become_ready(s);
     if (s->resumes_holding && !s->holds)
         session_end_turn(s, (struct bill){0}); /* it ended while RESUME was on its way */
@@ -141,9 +143,9 @@ static void scheduling(struct session *s, const struct message *message)
         s->core_percent = message->core_limit_percent ? message->core_limit_percent : 100;
         s->refusal[0] = 0;
         s->wants = false;
-        become_ready(s);
         if (s->used_bytes)
-            session_say(s, MEM_USED, s->used_bytes, 0);
+            session_say(s, MEM_USED, s->used_bytes, 0); /* before it asks for more */
+        become_ready(s);
     }
     if (s->scheduling_off)
         s->holds = s->dropping = s->wants = false;

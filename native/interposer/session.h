@@ -6,6 +6,9 @@
  *    limits last told. It never fails because the daemon is away.
  * 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
  * 5. Who has the GPU when the daemon dies keeps it: nobody else can be granted it meanwhile.
+ * 6. A lease is of one connection. While there is none the last one holds, and RESUME tells what was taken under it. From
+ *    then on nothing is decided by it: who wants memory waits for the daemon's answer, which voids the lease; a new one is
+ *    told behind it.
  */
 #ifndef INTERPOSER_SESSION_H
 #define INTERPOSER_SESSION_H
@@ -50,7 +53,7 @@ struct session {
     unsigned int waiting; /* threads that stand at the gate */
     uint64_t request_seq, held_since_ns, dropped_ns;
     /* memory */
-    uint64_t used_bytes;
+    uint64_t used_bytes, resumed_bytes; /* the second: as RESUME told it */
     bool leased, lease_is_unlimited, report_due;
     uint64_t lease_generation, lease_bytes, report_at_ns;
     struct asking *first_asking, *last_asking;
@@ -81,6 +84,8 @@ void session_ask(struct session *s, struct asking *asking, uint64_t now_ns);
 /* Nobody answered in time: decide by what this process knows. */
 void session_judge(struct session *s, struct asking *asking, uint64_t now_ns);
 void session_free(struct session *s, uint64_t freed_bytes, uint64_t now_ns);
+/* The time by which it must be decided without the daemon, if it was asked at that time. */
+uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns);
 uint64_t session_limit_bytes(const struct session *s);
 
 #endif

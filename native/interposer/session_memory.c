@@ -1,7 +1,7 @@
 /* Who may allocate how much.
  *
- * 1. With a lease the process decides alone. Without one each allocation asks, one at a time, and its bytes count with the
- *    answer.
+ * 1. With a lease the process decides alone. Without one, and while it resumes, each allocation asks, one at a time, and its
+ *    bytes count with the answer.
  * 2. A report of what is used names the last answer it contains, so that no order of messages counts a byte twice.
  * 3. Under a lease reports are batched and at most 10 ms old. Who must ask is one of several processes: it reports at once,
  *    since another of them may be waiting for what it freed.
@@ -69,7 +69,7 @@ static void take_out(struct session *s, struct asking *asking)
 
 void session_ask(struct session *s, struct asking *asking, uint64_t now_ns)
 {
-    if (s->leased || s->phase == DENIED) {
+    if ((s->leased && s->phase != RESUMING) || s->phase == DENIED) {
         if (decide(s, asking))
             used_changed(s, now_ns);
         return;
@@ -80,6 +80,21 @@ void session_ask(struct session *s, struct asking *asking, uint64_t now_ns)
         s->first_asking = asking;
     s->last_asking = asking;
     session_ask_next(s);
+}
+
+uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns)
+{
+    /* One that is away is not waited for any longer than since it went; one that is back may be about to answer. */
+    uint64_t since_ns = s->phase == AWAY ? s->silent_since_ns : s->phase == READY ? asked_ns : s->alive_at_ns;
+    return (since_ns < asked_ns ? since_ns : asked_ns) + AWAY_NS;
+}
+
+void session_memory_resumed(struct session *s)
+{
+    s->leased = false;
+    s->report_at_ns = NEVER;
+    if (s->used_bytes != s->resumed_bytes)
+        session_say(s, MEM_USED, s->used_bytes, s->answered_seq); /* before it asks for more */
 }
 
 void session_judge(struct session *s, struct asking *asking, uint64_t now_ns)

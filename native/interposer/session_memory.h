@@ -7,6 +7,7 @@
 void session_send(struct session *s, const struct message *message, const struct identity *who);
 void session_say(struct session *s, enum message_type type, uint64_t first, uint64_t second);
 void session_ask_next(struct session *s);
+void session_memory_resumed(struct session *s);
 void session_judge_all(struct session *s);
 void session_memory_received(struct session *s, const struct message *message, uint64_t now_ns);
 uint64_t session_report(struct session *s, uint64_t now_ns);

@@ -348,3 +348,105 @@ def test_off_opens_the_gate_and_on_closes_it() -> None:
     assert talk.said() == [], "it holds nothing it could release"
     talk.session.wait(talk.now_ns)
     assert talk.kinds() == [T.REQ_LOCK]
+
+
+# ---- a lease is of one connection
+
+
+def leased(lease_bytes: int) -> Talk:
+    talk = Talk()
+    talk.register()
+    talk.tell(T.LEASE, 1, lease_bytes, 0)
+    assert talk.session.ask(40, talk.now_ns).answer is True
+    talk.said()
+    talk.session.disconnected(talk.now_ns)
+    return talk
+
+
+def test_away_the_lease_holds_and_resume_tells_what_was_taken() -> None:
+    talk = leased(100)
+    assert talk.session.ask(70, talk.now_ns).answer is False
+    assert talk.session.ask(50, talk.now_ns).answer is True
+    talk.connect()
+    [resume] = talk.said()
+    assert resume.named_arguments()["allocated_bytes"] == 90
+    talk.tell(T.RESUMED, 100, id=8)
+    assert talk.said() == [], "nothing has changed since RESUME"
+
+
+def test_resumed_voids_the_lease() -> None:
+    talk = leased(100)
+    talk.connect()
+    talk.said()
+    talk.tell(T.RESUMED, 100, id=8)
+    asking = talk.session.ask(10, talk.now_ns)
+    [reserve] = talk.said()
+    assert (asking.answer, reserve.type, reserve.named_arguments()["asked_bytes"]) == (
+        None,
+        T.MEM_RESERVE,
+        10,
+    )
+    talk.tell(T.MEM_REFUSED, 1, 100, 95, 10)
+    assert asking.answer is False
+
+
+def test_a_new_lease_is_told_behind_resumed() -> None:
+    talk = leased(100)
+    talk.connect()
+    talk.tell(T.RESUMED, 100, id=8)
+    talk.tell(T.LEASE, 2, 60, 0)
+    assert talk.session.ask(21, talk.now_ns).answer is False
+    assert talk.session.ask(20, talk.now_ns).answer is True
+
+
+def test_while_resuming_memory_waits_for_the_answer() -> None:
+    talk = leased(100)
+    talk.connect()
+    talk.said()
+    first, second = talk.session.ask(10, talk.now_ns), talk.session.ask(20, talk.now_ns)
+    assert (first.answer, second.answer, talk.said()) == (None, None, [])
+    talk.tell(T.RESUMED, 100, id=8)
+    assert [message.named_arguments() for message in talk.said()] == [{"seq": 1, "asked_bytes": 10}]
+    talk.tell(T.MEM_RESERVED, 1, 10, 50)
+    talk.tell(T.MEM_REFUSED, 2, 60, 50, 20)
+    assert (first.answer, second.answer, talk.session.used_bytes) == (True, False, 50)
+
+
+def test_what_is_freed_while_resuming_is_told_after_and_before_more_is_asked() -> None:
+    talk = leased(100)
+    talk.connect()
+    talk.said()
+    talk.session.free(30)
+    talk.session.ask(20, talk.now_ns)
+    talk.tell(T.RESUMED, 100, id=8)
+    used, reserve = talk.said()
+    assert (used.type, used.named_arguments()["used_bytes"]) == (T.MEM_USED, 10)
+    assert reserve.type is T.MEM_RESERVE
+
+
+def test_a_daemon_that_never_answers_resume_is_waited_for_as_any_silent_one() -> None:
+    """Ten seconds from the question on, however long it had been away before."""
+    talk = leased(100)
+    talk.pass_time(10 * SILENCE_NS)
+    talk.connect()
+    talk.said()
+    asking = talk.session.ask(50, talk.now_ns)
+    talk.pass_time(SILENCE_NS - 1)
+    assert (asking.answer, talk.session.deadline_ns()) == (None, talk.now_ns + 1)
+    talk.pass_time(1)
+    assert asking.answer is True
+    assert talk.session.ask(20, talk.now_ns).answer is False, "ungated, within the last limits"
+    talk.tell(T.RESUMED, 100, id=8)
+    [used] = talk.said()
+    assert (used.type, used.named_arguments()["used_bytes"]) == (T.MEM_USED, 90)
+
+
+def test_who_registers_afresh_tells_what_it_has_before_it_asks_for_more() -> None:
+    talk = leased(100)
+    talk.connect()
+    talk.said()
+    asking = talk.session.ask(20, talk.now_ns)
+    talk.tell(T.REFUSED, data="unknown_client")
+    assert asking.answer is None
+    talk.tell(T.SCHED_ON, data=format_client_id(9))
+    assert talk.kinds() == [T.REGISTER, T.MEM_USED, T.MEM_RESERVE]

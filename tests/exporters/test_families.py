@@ -92,6 +92,7 @@ def test_an_idle_node_shows_its_zeros(place: Path) -> None:
             "protocol",
             "overflow",
             "replaced",
+            "fault",
         }
         messages = {s.labels["type"]: s.value for s in scrape.of("nvshare_scheduler_messages_total")}
         assert messages.keys() == {kind.name for kind in MessageType}

@@ -92,9 +92,13 @@ class Node:
             if child.poll() is None:
                 child.kill()
             child.communicate(timeout=PATIENCE_SEC)
-        if self.daemon.process is not None and self.daemon.alive():
-            self.daemon.stop()
-        self.cards.close()
+        try:
+            if self.daemon.process is not None and self.daemon.alive():
+                self.daemon.assert_healthy()
+        finally:
+            if self.daemon.process is not None and self.daemon.alive():
+                self.daemon.stop()
+            self.cards.close()
 
 
 def line_of(child: subprocess.Popen[str]) -> str:

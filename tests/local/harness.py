@@ -35,6 +35,7 @@ class Place:
             if not name.startswith(("NVSHARE_", "CUDA_VISIBLE", "LD_")) or name == "NVSHARE_REQUIRE_ALL"
         }
         self.environment |= {
+            "NVSHARE_CHECK": "1",
             "NVSHARE_SOCK_DIR": str(self.sock_dir),
             "NVSHARE_PRIVATE_DIR": str(self.private_dir),
             "NVSHARE_METRICS_ENABLE": "0",  # most tests need none

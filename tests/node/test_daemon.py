@@ -135,6 +135,33 @@ def test_sighup_reloads_and_keeps_the_old_settings_if_the_file_is_bad(open_path:
         assert gpu["slice_ns"] == 77 * 10**9
 
 
+@pytest.mark.parametrize(
+    ("line", "field", "before", "after"),
+    [
+        ("unlimited_min_percent: 40", "unlimited_min_percent", 5, 40),
+        ("scheduling_mode: serial", "scheduling_mode", "auto", "serial"),
+        ("compute_window_ms: 500", "compute_window_ns", 2_000_000_000, 500_000_000),
+    ],
+)
+def test_sighup_changes_what_the_core_goes_by(
+    open_path: Path, line: str, field: str, before: object, after: object
+) -> None:
+    file = open_path / "config.yaml"
+    file.write_text("log: info\n")
+    with running(open_path, arguments=["--config", str(file)]) as daemon:
+        client = daemon.client("a")
+        assert daemon.status()["settings"][field] == before
+        file.write_text(line + "\n")
+        os.kill(daemon.pid, signal.SIGHUP)
+        daemon.wait_words("settings reloaded")
+        assert daemon.status()["settings"][field] == after
+        name, value = line.split(": ")
+        [told] = [text for text in daemon.log if "settings reloaded" in text]
+        assert f"NVSHARE_{name.upper()}={value}" in told
+        assert not any("needs a restart" in text for text in daemon.log)
+        client.cycle()
+
+
 def test_sighup_moves_no_sockets(open_path: Path) -> None:
     """What needs a restart stays as it is until then, in what is shown and in what the end cleans up."""
     file, elsewhere = open_path / "config.yaml", open_path / "elsewhere"

@@ -56,7 +56,7 @@ def crowded(clock: Callable[[], int] = time.monotonic_ns) -> Roster:
         process = Process(number, 1)
         roster.members[number] = Member(number, process, 0, False, pod, gpu_key(), 7, -1)
         if number % 2:
-            hub.take(events.LockRequested(number), hub.clock())
+            hub.scheduler.handle(events.LockRequested(number), hub.clock())  # nobody is there to be told
     return roster
 
 
@@ -194,7 +194,7 @@ def test_whoever_leaves_between_two_pieces_is_left_out(monkeypatch: pytest.Monke
         pages = [asyncio.create_task(page(roster, path)) for path in ("/v1/gpus", "/v1/clients")]
         for number in range(TENANTS, 10, -1):
             await asyncio.sleep(0)
-            roster.hub.feed(events.ProcessGone(number), roster.hub.clock())
+            roster.hub.feed(events.ProcessGone(number))
         gpus, clients = decoded(await pages[0]), decoded(await pages[1])
         roster.hub.stop()
         [gpu] = gpus["gpus"]

@@ -54,7 +54,7 @@ def test_one_checkpoint_an_interval_is_for_all_who_wait(tmp_path: Path) -> None:
     """Each is answered when its own change is on disk, and no sooner."""
 
     async def keep(saver: Saver, roster: Roster, pod: str) -> None:
-        roster.hub.feed(events.LimitsSet(pod, "run", 1), roster.hub.clock())
+        roster.hub.feed(events.LimitsSet(pod, "run", 1))
         await saver.kept()
         assert pod in saved_pods(tmp_path)
 
@@ -77,11 +77,11 @@ def test_a_change_during_the_gathering_waits(tmp_path: Path, monkeypatch: pytest
 
     async def act(saver: Saver, roster: Roster, writer: Writer) -> None:
         for number in range(10):
-            roster.hub.feed(events.LimitsSet(f"pod-{number}", "run", 1), roster.hub.clock())
+            roster.hub.feed(events.LimitsSet(f"pod-{number}", "run", 1))
         first = asyncio.create_task(saver.kept())
         for _ in range(5):
             await asyncio.sleep(0)
-        roster.hub.feed(events.LimitsSet("late", "run", 1), roster.hub.clock())
+        roster.hub.feed(events.LimitsSet("late", "run", 1))
         assert not first.done()
         await saver.kept()
         assert first.done()

@@ -90,6 +90,10 @@ def status(caller: Caller) -> None:
         table.add_row(name.replace("_", " "), str(answer[name]))
     table.add_row("callback p99", format_ns(counters["callbacks"]["p99_ns"]))
     table.add_row("loop lag p99", format_ns(counters["lag"]["p99_ns"]))
+    health = answer["health"]
+    if health["last_fault"]:
+        table.add_row("faults found", str(health["books_wrong"] + health["clock_went_back"]))
+        table.add_row("last fault", health["last_fault"])
     for reason, count in sorted(counters["refused"].items()):
         table.add_row(f"refused: {reason}", str(count))
     caller.show(answer, table)

@@ -8,6 +8,9 @@
 3. When the daemon is gone or silent for 10 s, whoever waits runs ungated, within the last limits it was told;
    whoever waits for memory is answered by those limits. An answer that comes after all changes nothing more.
 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
+5. A lease is of one connection. While there is none the last one holds, and RESUME tells what was taken under
+   it. From then on nothing is decided by it: who wants memory waits for the daemon's answer, which voids the
+   lease; a new one is told behind it.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ class Phase(enum.StrEnum):
     RESUMING = "resuming"
     READY = "ready"
     REFUSED = "refused"
+
+
+_UNANSWERED: Final = (Phase.REGISTERING, Phase.RESUMING)
 
 
 class Asking:
@@ -82,6 +88,7 @@ class Session:
         self._asking: deque[Asking] = deque()
         self._reserve_seq = 0
         self._answered_seq = 0
+        self._told_used_bytes = 0  # by RESUME
         # the connection
         self._decoder = Decoder(V3)
         self._silent_since_ns = now_ns
@@ -120,6 +127,7 @@ class Session:
         request_seq = self._request_seq if self._wants else 0
         asking = self._asking[0] if self._asking and self._asking[0].seq else None
         reserve = (asking.seq, asking.asked_bytes) if asking else (0, 0)
+        self._told_used_bytes = self.used_bytes
         figures = (self.epoch, held_ns, self.busy_ns(now_ns), self.used_bytes, request_seq, *reserve)
         self.output += encode(Message(_T.RESUME, id=self.client_id, arguments=figures), V3)
 
@@ -163,6 +171,9 @@ class Session:
             self._take_memory(message)
 
     def _resumed(self, now_ns: int) -> None:
+        self._lease = None
+        if self.used_bytes != self._told_used_bytes:
+            self._say_numbers(_T.MEM_USED, self.used_bytes, self._answered_seq)  # before it asks for more
         self._ready()
         if self._resumes_holding and not self.holds:  # it ended while RESUME was on its way
             self.holds = True
@@ -182,9 +193,9 @@ class Session:
             self.core_percent = message.core_limit_percent or 100
             self.registrations += 1
             self._wants = False
-            self._ready()
             if self.used_bytes:
                 self._say_numbers(_T.MEM_USED, self.used_bytes, 0)
+            self._ready()
         if not on:
             self.holds = self.dropping = self._wants = False
         elif self.phase is Phase.READY:
@@ -290,7 +301,7 @@ class Session:
     def ask(self, asked_bytes: int, now_ns: int) -> Asking:
         """May this much more be allocated? The answer is there at once, or comes later."""
         asking = Asking(asked_bytes)
-        if self.phase is Phase.READY and self._lease is None and not self.ungated:
+        if self._must_ask():
             self._expect_word(now_ns)
             self._asking.append(asking)
             self._ask_next()
@@ -298,6 +309,11 @@ class Session:
             asking.answer = self._decide(asked_bytes)
             self._tell_used()
         return asking
+
+    def _must_ask(self) -> bool:
+        if self.ungated:
+            return False
+        return self.phase in _UNANSWERED or (self.phase is Phase.READY and self._lease is None)
 
     def withdraw(self, asking: Asking) -> None:
         """Nobody waits for it any more: whatever the answer was or will be, it comes to nothing."""
@@ -310,7 +326,7 @@ class Session:
         self._tell_used()
 
     def _decide(self, asked_bytes: int) -> bool:
-        """By ourselves: under a lease, or by the last limit while the daemon is away."""
+        """By ourselves: under a lease, or by what was told last while the daemon is away."""
         most_bytes = self._lease[1] if self._lease else (self.memory_limit_bytes or None)
         if most_bytes is not None and self.used_bytes + asked_bytes > most_bytes:
             return False
@@ -400,7 +416,7 @@ class Session:
 
     def _expect_word(self, now_ns: int) -> None:
         """From now on somebody waits for one: a daemon that was not asked is not silent."""
-        if self.phase is Phase.READY and not self._expects():
+        if self.phase not in (Phase.AWAY, Phase.REFUSED) and not self._expects():
             self._silent_since_ns = now_ns
             self._alive_ns = now_ns
 

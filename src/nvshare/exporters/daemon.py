@@ -30,6 +30,8 @@ def families(view: View) -> Families:
         (c.EXPECTED, figures.expected),
         (c.UNREGISTERED, figures.unregistered),
         (c.CALLBACK_ERRORS, figures.events.get("callback_raised", 0)),
+        (c.BOOKS_WRONG, figures.events.get("books_wrong", 0)),
+        (c.CLOCK_WENT_BACK, figures.events.get("clock_went_back", 0)),
         (c.CHECKPOINTS_WRITTEN, figures.checkpoints_written),
         (c.CHECKPOINTS_FAILED, figures.checkpoints_failed),
         (c.HTTP_CONNECTIONS, figures.http_connections),

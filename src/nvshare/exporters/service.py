@@ -124,14 +124,14 @@ class MetricsService:
         device = self._news_of(reading)
         if device is not None:
             logs.info("GPU found", gpu=device.key, index=device.number)
-            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
+            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         gpu = hub.scheduler.gpus.get(reading.uuid)
         if gpu is not None and reading.used_bytes is not None:
             strangers_bytes = max(0, reading.used_bytes - gpu.residence.tenants_bytes)
             if (
                 strangers_bytes != gpu.residence.stranger_bytes
             ):  # an event for nothing would be a checkpoint for nothing
-                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes), now_ns)
+                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes))
         self._note_overheads(reading)
         hub.counters.callbacks.add(hub.clock() - now_ns)
 
@@ -190,13 +190,17 @@ class MetricsService:
 
     def _figures(self, clients: int) -> Figures:
         counters, roster = self._hub.counters, self._roster
-        received, sent = counters.received, counters.sent
+        received, sent, health = counters.received, counters.sent, self._hub.scheduler.health
         written, failed = self._daemon.checkpoints()
         return Figures(
             messages={kind.name: received[kind] + sent[kind] for kind in MessageType},
             refused={**dict.fromkeys(_REFUSALS_SHOWN, 0), **counters.refused},
             disconnects=dict(counters.disconnects),
-            events=dict(counters.events),
+            events={
+                **counters.events,
+                "books_wrong": health.books_wrong,
+                "clock_went_back": health.clock_went_back,
+            },
             lag=loop_distribution(counters.lag, LOOP_EXPONENTS),
             callbacks=loop_distribution(counters.callbacks, LOOP_EXPONENTS),
             scrape_steps=loop_distribution(counters.scrape_steps, LOOP_EXPONENTS),

@@ -528,6 +528,18 @@ ACCEPT_PAUSES = _row(
 CALLBACK_ERRORS = _row(
     "nvshare_scheduler_callback_errors_total", (), "Callbacks of the loop that raised.", "daemon"
 )
+BOOKS_WRONG = _row(
+    "nvshare_scheduler_books_wrong_total",
+    (),
+    "Audits of the scheduler's books that found a difference, which is a bug.",
+    "daemon",
+)
+CLOCK_WENT_BACK = _row(
+    "nvshare_scheduler_clock_went_back_total",
+    (),
+    "Events whose time was before the last one's, which is a bug.",
+    "daemon",
+)
 CHECKPOINTS_WRITTEN = _row("nvshare_checkpoints_written_total", (), "Checkpoints written.", "daemon")
 CHECKPOINTS_FAILED = _row(
     "nvshare_checkpoints_failed_total", (), "Checkpoints that could not be written.", "daemon"

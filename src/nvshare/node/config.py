@@ -143,6 +143,13 @@ DAEMON_SETTINGS: Final = (
     DaemonRow("NVSHARE_LOG_FORMAT", "text", Choice(("text", "json")), "form of a log line", live=True),
     DaemonRow("NVSHARE_DEBUG", "0", _SWITCH, "1 is the same as NVSHARE_LOG=debug; 0 is off", live=True),
     DaemonRow(
+        "NVSHARE_CHECK",
+        "0",
+        _SWITCH,
+        "1 audits the scheduler's books after every event, which costs time; 0 after one event in many. A"
+        " difference is logged and counted, and the daemon goes on",
+    ),
+    DaemonRow(
         "NVSHARE_METRICS_ENABLE",
         "0",
         _SWITCH,
@@ -277,6 +284,11 @@ def needs_restart(old: Config, new: Config) -> list[str]:
 def as_far_as_live(old: Config, new: Config) -> Config:
     """What a running daemon has when it is told new settings: those that it cannot take stay as they are."""
     return replace(new, values={**new.values, **{variable: old.values[variable] for variable in _FIXED}})
+
+
+def changed_live(old: Config, new: Config) -> list[str]:
+    """The variables whose new value it takes at once."""
+    return [v for v in new.values if v not in _FIXED and old.text(v) != new.text(v)]
 
 
 def print_config(config: Config) -> str:

@@ -2,7 +2,8 @@
 
 1. What a peer may send is decided by the life cycle's table; here it is only carried out.
 2. A peer that does not read is ended when more waits for it than the bound, and nobody else notices.
-3. Ending is always left to the loop's next round: ``tell`` never calls back into the core.
+3. Who is ended is told nothing more from that moment on. The core hears of it in the loop's next round:
+   ``tell`` never calls back into the core.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
 
     def data_received(self, data: bytes) -> None:
         hub = self._hub
-        now_ns = hub.clock()
+        began_ns = now_ns = hub.clock()
         fault: RemoteProtocolError | None = None
         try:
             messages = self._decoder.feed(data)
@@ -101,13 +102,14 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             if event is not None:
                 hub.take(event, now_ns)
             else:
-                self._take(message, now_ns)
+                self._take(message)
+                now_ns = hub.clock()  # it may have fed the core by itself
         hub.arm(now_ns)
         if fault is not None and self.state is not State.CLOSED:
             self.roster.note_refused(self.peer, fault.reason, str(fault))
             self.ended_by = "protocol"
             self.abort()
-        hub.counters.callbacks.add(hub.clock() - now_ns)
+        hub.counters.callbacks.add(hub.clock() - began_ns)
 
     def eof_received(self) -> bool:
         return False
@@ -131,7 +133,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         event_of = _EVENT_OF[kind]
         return None if event_of is None else event_of(self.client, message)
 
-    def _take(self, message: Message, now_ns: int) -> None:
+    def _take(self, message: Message) -> None:
         """Everything but the messages of a client's daily life."""
         state = receive(self.state, message.type)
         if isinstance(state, Refusal):
@@ -148,14 +150,14 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             self.dialect = self._decoder.dialect
         if message.type is _T.REGISTER:
             self._speak()
-            self.roster.register(self, message, now_ns)
+            self.roster.register(self, message)
         elif message.type is _T.RESUME:
             self._speak()
-            self.roster.resume(self, message, now_ns)
+            self.roster.resume(self, message)
         elif message.type is _T.KEEP_ALIVE:
             self.say(Message(_T.KEEP_ALIVE, arguments=(message.arguments[0], self.roster.epoch)))
         else:
-            self.roster.operate(self, message, now_ns)
+            self.roster.operate(self, message)
 
     def _speak(self) -> None:
         self._frames = FRAMES[self.dialect.name]
@@ -178,18 +180,20 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         """The first thing told: it answers REGISTER or RESUME."""
         assert isinstance(effect, TellScheduling), effect
         if self.state is State.RESUMING:
-            self.say(Message(_T.RESUMED, id=self.client, arguments=(self.roster.epoch,)))
-            self.tell(effect)
+            if self.say(Message(_T.RESUMED, id=self.client, arguments=(self.roster.epoch,))):
+                self.tell(effect)
         elif self.state is State.REGISTERING:
             kind = _T.SCHED_ON if effect.on else _T.SCHED_OFF
             percent = self.roster.core_percent(self.client)
-            self.say(Message(kind, data=format_client_id(self.client), core_limit_percent=percent))
-            if self.dialect.version >= V3.version:
+            answer = Message(kind, data=format_client_id(self.client), core_limit_percent=percent)
+            if self.say(answer) and self.dialect.version >= V3.version:
                 self.say(Message(_T.KEEP_ALIVE, arguments=(0, self.roster.epoch)))
 
-    def say(self, message: Message) -> None:
+    def say(self, message: Message) -> bool:
+        """False if nothing more can be said: that was the last word, or the peer is gone."""
         self.state = send(self.state, message.type)
         self._write(encode(message, self.dialect))
+        return self.state is not State.CLOSED
 
     def refuse(self, reason: str) -> None:
         """A negative answer; older peers know none, their connection ends."""
@@ -213,7 +217,8 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             except BlockingIOError:
                 sent = 0
             except OSError:
-                return  # the peer is gone; the loop is about to tell
+                self.abort()  # the peer is gone, or has missed something
+                return
             if sent == len(frame):
                 return
             frame = frame[sent:]
@@ -224,8 +229,10 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             self.abort()
 
     def abort(self) -> None:
-        """End the connection; the rest follows from ``connection_lost``."""
+        """End the connection; the rest follows from ``connection_lost``, in the loop's next round."""
         self.state = State.CLOSED
+        if self._hub.told.get(self.client) is self:
+            del self._hub.told[self.client]
         if self._transport is not None:
             self._transport.abort()
 

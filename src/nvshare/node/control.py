@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from nvshare import __version__
+from nvshare.core.audit import Health
 from nvshare.core.events import LimitsSet
 from nvshare.core.gpu import Gpu
 from nvshare.core.tenant import Client, Tenant
@@ -160,6 +161,8 @@ class Control:
                 "expected_back": len(roster.formers),
                 "unregistered": len(roster.unregistered),
                 "gpus": len(roster.hub.scheduler.gpus),
+                "settings": asdict(roster.hub.scheduler.settings),
+                "health": _health(roster.hub.scheduler.health),
                 **self._desk.status(),
                 "counters": roster.hub.counters.as_dict(),
             }
@@ -249,12 +252,12 @@ class Control:
         body = await _body(request, SliceBody)
         if not 1 <= body.seconds <= QUANTUM_MAX_SEC:
             raise BadRequest(f"{body.seconds} is no slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}")
-        self._roster.set_slice(body.seconds, self._roster.hub.clock())
+        self._roster.set_slice(body.seconds)
         return _json({"seconds": body.seconds})
 
     async def scheduling(self, request: Request) -> Response:
         body = await _body(request, SchedulingBody)
-        self._roster.set_scheduling(body.on, self._roster.hub.clock())
+        self._roster.set_scheduling(body.on)
         return _json({"on": body.on})
 
     async def runs(self, request: Request) -> Response:
@@ -278,6 +281,14 @@ class Control:
 
     async def token(self, _request: Request) -> Response:
         return _json({"token": self._desk.token})
+
+
+def _health(health: Health) -> dict[str, object]:
+    return {
+        "books_wrong": health.books_wrong,
+        "clock_went_back": health.clock_went_back,
+        "last_fault": health.last_fault,
+    }
 
 
 def _share(policy: str | None) -> bool | None:

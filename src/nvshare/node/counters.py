@@ -12,6 +12,7 @@ DISCONNECTS: Final = {
     "protocol": "it broke the protocol",
     "overflow": "it did not read what it was sent",
     "replaced": "the same process registered or resumed anew",
+    "fault": "it could not be told something, by a fault of the daemon",
 }
 """Why a client's connection ended."""
 _BUCKETS: Final = 64  # powers of two of nanoseconds: as long as a clock of 63 bits can tell

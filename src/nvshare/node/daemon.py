@@ -23,14 +23,16 @@ from typing import Any, Final, Protocol
 import uvloop
 
 from nvshare.core import events
+from nvshare.core.audit import EVERY_EVENT, SAMPLED, Checking
 from nvshare.core.scheduler import Scheduler
 from nvshare.gpu.inventory import Device, GpuError, Inventory, parse_device_list
 from nvshare.node import checkpoint, directories, logs
 from nvshare.node.bounds import Bounds
-from nvshare.node.config import Config, as_far_as_live, needs_restart
+from nvshare.node.config import Config, as_far_as_live, changed_live, needs_restart
 from nvshare.node.control import Control, Desk
 from nvshare.node.counters import Counters
 from nvshare.node.gate import Gate
+from nvshare.node.health import HealthWatch
 from nvshare.node.hub import Hub
 from nvshare.node.listener import Listener
 from nvshare.node.reloading import Reloader
@@ -42,7 +44,6 @@ from nvshare.pods.tenancy import Tenancy
 EXIT_OK: Final = 0
 EXIT_BAD_INPUT: Final = 2
 EXIT_TAKEN: Final = 4
-_BUGS_TOLD: Final = 100  # in full; all are counted
 _PROBE_SEC: Final = 0.25
 _NVML_SEC: Final = 5.0
 _LAST_WORDS_SEC: Final = 0.5
@@ -69,6 +70,11 @@ def find_gpus(text: str) -> Inventory:
             ) from error
         logs.info("no NVML: well-formed GPU keys are believed", why=error)
         return Inventory((), believes=True)
+
+
+def how_checked(config: Config) -> Checking:
+    """A difference in the books is told; ending everybody's daemon over it would help nobody."""
+    return EVERY_EVENT._replace(fatal=False) if config.switched_on("NVSHARE_CHECK") else SAMPLED
 
 
 def raise_descriptor_limit() -> int:
@@ -111,6 +117,7 @@ class Daemon:
     roster: Roster = field(init=False)
     _writer: checkpoint.Writer = field(init=False)
     _saver: Saver = field(init=False)
+    _health: HealthWatch = field(init=False)
     _ended: asyncio.Event = field(init=False)
     _locks: list[int] = field(default_factory=list)
 
@@ -137,12 +144,13 @@ class Daemon:
         loop.set_exception_handler(self._bug)
         started_ns = time.monotonic_ns()
         self._ended = asyncio.Event()
-        hub = Hub(Scheduler(self.config.core), loop, Counters())
+        hub = Hub(Scheduler(self.config.core, how_checked(self.config)), loop, Counters())
+        self._health = HealthWatch(hub.scheduler.health)
         inventory = find_gpus(self.config.text("NVSHARE_GPUS"))
         epoch = secrets.randbits(62) + 1
         self.roster = Roster(hub, inventory, Tenancy(), self.bounds, own_place(), epoch)
         for device in inventory.devices():
-            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), started_ns)
+            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         self._restore()
         self._writer = checkpoint.Writer(self.config.private_dir)
         self._saver = Saver(self.roster, self._writer, self.bounds.checkpoint_every_ns)
@@ -204,15 +212,14 @@ class Daemon:
 
     def _restore(self) -> None:
         roster, hub = self.roster, self.roster.hub
-        now_ns = hub.clock()
-        saved = checkpoint.load(self.config.private_dir, now_ns)
+        saved = checkpoint.load(self.config.private_dir, hub.clock())
         if saved is None:
             return
         for gpu in {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}:
             for device in self._known_again(gpu):
-                hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
+                hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
-        hub.feed(events.Restored(checkpoint.core_part(saved, alive)), now_ns)
+        hub.feed(events.Restored(checkpoint.core_part(saved, alive)))
         for pid, start_ticks, run in saved.runs:
             roster.restore_run(Process(pid, start_ticks), run)
         logs.info(
@@ -241,10 +248,11 @@ class Daemon:
         now_ns = hub.clock()
         for variable in needs_restart(self.config, new):
             logs.warning("setting needs a restart", variable=variable, value=new.text(variable))
+        changed = {variable: new.text(variable) for variable in changed_live(self.config, new)}
         self.config = as_far_as_live(self.config, new)
         logs.change(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
-        hub.feed(events.SettingsChanged(self.config.core), now_ns)
-        logs.info("settings reloaded")
+        hub.feed(events.SettingsChanged(self.config.core))
+        logs.info("settings reloaded", **changed)
         hub.counters.callbacks.add(hub.clock() - now_ns)
 
     def _keep_settings(self, error: Exception) -> None:
@@ -255,20 +263,19 @@ class Daemon:
         hub = self.roster.hub
         now_ns = hub.clock()
         hub.counters.lag.add(max(0, now_ns - expected_ns))
+        self._health.look(now_ns)
         hub.loop.call_later(_PROBE_SEC, self._probe, now_ns + int(_PROBE_SEC * 1e9))
 
     def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: one connection's trouble, told and counted, never everybody's end."""
         del loop
-        self.roster.hub.counters.events["callback_raised"] += 1
-        if self.roster.hub.counters.events["callback_raised"] <= _BUGS_TOLD:
-            error = context.get("exception")
-            logs.LOGGER.error("callback raised: %s", context.get("message", ""), exc_info=error)
+        self.roster.hub.note_bug(str(context.get("message", "")), context.get("exception"))
 
     def _end(self, listeners: list[Listener]) -> None:
         hub, roster = self.roster.hub, self.roster
         for listener in listeners:
             listener.close()
+        self._health.look(hub.clock())
         self._saver.last()
         if not self._writer.drain(_LAST_WORDS_SEC):
             logs.warning("the last checkpoint is not on disk yet")

@@ -2,10 +2,15 @@
 
 1. Events reach the core one after the other, never from within the performing of an effect. A connection that
    cannot take a message is ended by the loop's next round, so nothing here recurses.
-2. The clock is CLOCK_MONOTONIC: steps of the wall clock are nobody's turn.
-3. The loop's timers have whole milliseconds and may be early. A deadline's timer is rounded up and armed
+2. Effects are each receiver's own. One for who is gone is dropped and counted; one that cannot be told ends
+   its receiver, and neither the rest of the list nor whoever caused it notices. Who was granted the GPU and
+   cannot know it is disconnected in the core by the loop's next round, so that the GPU goes on.
+3. The clock is CLOCK_MONOTONIC: steps of the wall clock are nobody's turn. An event's time is read here, when
+   it is fed. Only a callback that brings many events reads it once for them, and again after anything that
+   may have fed others meanwhile, so no event carries a time before the last one's.
+4. The loop's timers have whole milliseconds and may be early. A deadline's timer is rounded up and armed
    again when it was early, so the daemon never spins and is late by two milliseconds at most.
-4. The timer is looked at once for all that one callback brings, and only if something may be due before it.
+5. The timer is looked at once for all that one callback brings, and only if something may be due before it.
 """
 
 from __future__ import annotations
@@ -16,9 +21,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import NEVER
-from nvshare.core.effects import Effect
-from nvshare.core.events import Event, Woken
+from nvshare.core.effects import Effect, Grant
+from nvshare.core.events import ClientDisconnected, Event, Woken
 from nvshare.core.scheduler import Scheduler
+from nvshare.node import logs
 from nvshare.node.counters import Counters
 
 if TYPE_CHECKING:
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 
 NS_PER_MS: Final = 1_000_000
 _WOKEN: Final = Woken()
+_BUGS_TOLD: Final = 100  # in full; all are counted
 
 
 class Hub:
@@ -44,13 +51,15 @@ class Hub:
         self.changed = False  # since the last checkpoint
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns = NEVER
+        self._repeats = logs.Repeats()
 
-    def feed(self, event: Event, now_ns: int) -> None:
+    def feed(self, event: Event) -> None:
+        now_ns = self.clock()
         self.take(event, now_ns)
         self.arm(now_ns)
 
     def take(self, event: Event, now_ns: int) -> None:
-        """One of several events; ``arm`` must follow the last."""
+        """One of several events of a callback (rule 3); ``arm`` must follow the last."""
         effects = self.scheduler.handle(event, now_ns)
         self.changed = True
         if effects:
@@ -58,10 +67,45 @@ class Hub:
 
     def perform(self, effects: list[Effect]) -> None:
         told = self.told
-        for effect in effects:
-            receiver = told.get(effect[0])  # its client
-            if receiver is not None:
-                receiver.tell(effect)
+        rest = iter(effects)
+        while True:
+            try:
+                for effect in rest:
+                    receiver = told.get(effect[0])  # its client
+                    if receiver is not None:
+                        receiver.tell(effect)
+                    else:
+                        self._undelivered(effect)
+                return
+            except Exception as error:
+                self.note_bug(f"telling {type(effect).__name__} to {effect[0]:016x}", error)
+                self._end_receiver(effect)
+
+    def _end_receiver(self, effect: Effect) -> None:
+        """It was not told what the core thinks it was: whatever else it hears would be wrong."""
+        receiver = self.told.pop(effect[0], None)
+        self._undelivered(effect)
+        if receiver is not None:
+            receiver.ended_by = "fault"
+            receiver.abort()
+
+    def _undelivered(self, effect: Effect) -> None:
+        self.counters.events["effects_undelivered"] += 1
+        if isinstance(effect, Grant):
+            self.loop.call_soon(self._take_back, effect.client)
+
+    def _take_back(self, client: int) -> None:
+        """A grant nobody has heard of."""
+        self.counters.events["grants_lost"] += 1
+        self.feed(ClientDisconnected(client))
+
+    def note_bug(self, where: str, error: BaseException | None) -> None:
+        """Something raised that must not: told in full the first times, counted always."""
+        self.counters.events["callback_raised"] += 1
+        if self.counters.events["callback_raised"] <= _BUGS_TOLD:
+            logs.LOGGER.error("callback raised: %s", where, exc_info=error)
+        else:
+            self._repeats.warning("callback raised", where=where, why=repr(error))
 
     def arm(self, now_ns: int) -> None:
         """After anything the core was told."""
@@ -86,7 +130,8 @@ class Hub:
         if deadline_ns > now_ns:
             self._arm(deadline_ns, now_ns)
             return
-        self.feed(_WOKEN, now_ns)
+        self.take(_WOKEN, now_ns)
+        self.arm(now_ns)
         self.counters.callbacks.add(self.clock() - now_ns)
 
     def stop(self) -> None:

@@ -158,7 +158,7 @@ class Roster:
         self.hub.counters.disconnects[connection.ended_by] += 1
         self._absent.setdefault(_role(member), []).append(member)
         self.hub.told.pop(member.client, None)
-        self.hub.feed(events.ClientDisconnected(member.client), self.hub.clock())
+        self.hub.feed(events.ClientDisconnected(member.client))
         logs.info("client disconnected", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu)
 
     def _close_pidfd(self, pidfd: int) -> None:
@@ -180,9 +180,15 @@ class Roster:
         connection.abort()
 
     def _member_gone(self, member: Member, why: str, reason: str = "replaced") -> None:
-        now_ns = self.hub.clock()
-        del self.members[member.client]
+        self._strike_out(member, reason)
         self.ended.append(Ended(member.process, member.gpu))
+        self.hub.feed(events.ProcessGone(member.client))
+        logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
+        self._forget_runs_soon(member.pod)
+
+    def _strike_out(self, member: Member, reason: str) -> None:
+        """Out of our books, with its connection; the core is told by whoever calls."""
+        del self.members[member.client]
         self._count(member, -1)
         self.hub.told.pop(member.client, None)
         self._close_pidfd(member.pidfd)
@@ -192,9 +198,6 @@ class Roster:
             member.connection.abort()
         else:
             self._no_longer_absent(member)
-        self.hub.feed(events.ProcessGone(member.client), now_ns)
-        logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
-        self._forget_runs_soon(member.pod)
 
     def _no_longer_absent(self, member: Member) -> None:
         role = _role(member)
@@ -228,24 +231,24 @@ class Roster:
         at_home = not peer.place.contained or peer.place == self._own_place
         return peer.uid in (0, os.geteuid()) and at_home
 
-    def operate(self, connection: Connection, message: Message, now_ns: int) -> None:
+    def operate(self, connection: Connection, message: Message) -> None:
         self._leave_unregistered(connection)
         if not self.trusted(connection.peer):
             self.note_refused(connection.peer, "not_permitted", message.type.name)
             connection.abort()
             return
         if message.type is MessageType.SET_TQ:
-            self.set_slice(int(message.data), now_ns)
+            self.set_slice(int(message.data))
         else:
-            self.set_scheduling(message.type is MessageType.SCHED_ON, now_ns)
+            self.set_scheduling(message.type is MessageType.SCHED_ON)
 
-    def set_slice(self, seconds: int, now_ns: int) -> None:
+    def set_slice(self, seconds: int) -> None:
         logs.info("slice set", seconds=seconds)
-        self.hub.feed(events.SliceSet(seconds * 1_000_000_000), now_ns)
+        self.hub.feed(events.SliceSet(seconds * 1_000_000_000))
 
-    def set_scheduling(self, on: bool, now_ns: int) -> None:
+    def set_scheduling(self, on: bool) -> None:
         logs.info("scheduling set", on=on)
-        self.hub.feed(events.SchedulingSet(on), now_ns)
+        self.hub.feed(events.SchedulingSet(on))
 
     # ---- limits ------------------------------------------------------------------------------
 
@@ -259,7 +262,7 @@ class Roster:
         """One source's word on a pod's limits; the lines are those that operators' tools look for."""
         before = self.limits(word.pod)
         clients = [m for m in self.members.values() if m.pod == word.pod and m.connection is not None]
-        self.hub.feed(word, self.hub.clock())
+        self.hub.feed(word)
         after = self.limits(word.pod)
         if after.memory_bytes != before.memory_bytes:
             figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}
@@ -318,7 +321,7 @@ class Roster:
 
     # ---- registering -------------------------------------------------------------------------
 
-    def register(self, connection: Connection, message: Message, now_ns: int) -> None:
+    def register(self, connection: Connection, message: Message) -> None:
         peer = connection.peer
         if connection.refusal:
             self._refuse(connection, connection.refusal, "not known who it is")
@@ -338,12 +341,12 @@ class Roster:
         if reason:
             self._refuse(connection, reason, f"pod {pod}")
             return
-        self._see(device, now_ns)
+        self._see(device)
         if message.memory_limit_bytes and connection.dialect.version >= V3.version:
             self.set_limits(events.LimitsSet(pod, ENVIRONMENT, message.memory_limit_bytes))
         member = self._enter(connection, pod, device.key)
         version = connection.dialect.version
-        self.hub.feed(events.ClientRegistered(member.client, pod, device.key, version), now_ns)
+        self.hub.feed(events.ClientRegistered(member.client, pod, device.key, version))
         self._registered(connection, member, "client registered")
 
     def _device(self, text: str, version: int) -> Device:
@@ -352,9 +355,9 @@ class Roster:
             raise GpuError("several_gpus")  # ours has a connection for each; older ones know only one
         return devices[0]
 
-    def _see(self, device: Device, now_ns: int) -> None:
+    def _see(self, device: Device) -> None:
         if device.key not in self.hub.scheduler.gpus:
-            self.hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number), now_ns)
+            self.hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
 
     def _crowded(self, peer: Peer, pod: str) -> str:
         if len(self.members) >= self.bounds.clients:
@@ -421,11 +424,11 @@ class Roster:
         self.ended.append(Ended(former.process, former.gpu))
         self._no_longer_absent(former)
         self._close_pidfd(former.pidfd)
-        self.hub.feed(events.FormerGone(former.client, former.gpu), self.hub.clock())
+        self.hub.feed(events.FormerGone(former.client, former.gpu))
         self._withdraw_environment(former.pod)
         self._forget_runs_soon(former.pod)
 
-    def resume(self, connection: Connection, message: Message, now_ns: int) -> None:
+    def resume(self, connection: Connection, message: Message) -> None:
         former = self.formers.get(message.id) or self.members.get(message.id)
         epoch, held_ns, busy_ns, used_bytes, request, reserve_seq, reserve_bytes = message.arguments
         reason = self._why_not(former, connection.peer, message.gpu_uuid, epoch)
@@ -433,7 +436,7 @@ class Roster:
             self._refuse(connection, reason or "unknown_client", f"RESUME of {message.id:016x}")
             return
         if former.client in self.members:
-            self._member_gone(former, "resumed on a new connection")
+            self._strike_out(former, "replaced")  # one event: in between its pod would have less than it has
         elif self.formers.pop(former.client, None) is not None:
             self._no_longer_absent(former)
             self._close_pidfd(former.pidfd)
@@ -450,8 +453,7 @@ class Roster:
                 used_bytes=used_bytes,
                 reserve_seq=reserve_seq,
                 reserve_bytes=reserve_bytes,
-            ),
-            now_ns,
+            )
         )
         self._registered(connection, member, "client resumed")
 

@@ -165,7 +165,7 @@ _ROWS: Final = (
         ("gpu_uuid", "id"),
         "first message after a lost connection, instead of REGISTER; id is the former client id. held_ns 0:"
         " holds nothing; request_seq 0: no lock asked for, else how many REQ_LOCK it has sent; reserve_seq 0:"
-        " no reservation unanswered",
+        " no reservation unanswered. From here to the answer no allocation is decided by the old lease",
         (
             "epoch",
             "held_ns",
@@ -181,7 +181,8 @@ _ROWS: Final = (
         _DAEMON,
         3,
         ("id",),
-        "RESUME is honoured: id is valid now, epoch is the daemon's",
+        "RESUME is honoured: id is valid now, epoch is the daemon's. Any lease is void; a new one is told by"
+        " LEASE behind it. What was allocated or freed since RESUME is told by MEM_USED",
         ("epoch",),
     ),
     MessageRow(

@@ -1,0 +1,131 @@
+"""The roster's books, and what it tells the core, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nvshare.core import events
+from nvshare.gpu.inventory import Inventory
+from nvshare.node.bounds import Bounds
+from nvshare.node.counters import Counters
+from nvshare.node.roster import Roster
+from nvshare.pods.cgroups import HOST
+from nvshare.pods.identity import Peer, process_of
+from nvshare.pods.tenancy import Tenancy
+from nvshare.wire.dialects import V3
+from nvshare.wire.messages import Message, MessageType
+from tests.node.harness import gpu_key
+
+EPOCH = 7
+
+
+class RecordingHub:
+    """Keeps the events that the core would have got."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.counters = Counters()
+        self.told: dict[int, Any] = {}
+        self.clock: Callable[[], int] = time.monotonic_ns
+        self.changed = False
+        self.fed: list[events.Event] = []
+        self.scheduler = SimpleNamespace(gpus={gpu_key(): None})
+
+    def feed(self, event: events.Event) -> None:
+        self.fed.append(event)
+
+
+class QuietConnection:
+    """Of this process; says nothing."""
+
+    def __init__(self) -> None:
+        process = process_of(os.getpid())
+        assert process is not None
+        self.peer = Peer(process, os.geteuid(), HOST)
+        self.pidfd = os.pidfd_open(os.getpid())
+        self.refusal = ""
+        self.dialect = V3
+        self.client = 0
+        self.handshake = None
+        self.ended_by = "ended"
+        self.aborted = False
+        self.answers: list[str] = []
+
+    def become(self, client: int) -> None:
+        self.client = client
+
+    def refuse(self, reason: str) -> None:
+        self.answers.append(reason)
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def register(roster: Roster, connection: Any) -> int:
+    roster.register(connection, Message(MessageType.REGISTER, pod_name="a", gpu_uuid=gpu_key()))
+    client: int = connection.client
+    return client
+
+
+def resume(roster: Roster, connection: Any, former: int) -> None:
+    figures = (EPOCH, 5, 6, 7, 0, 0, 0)
+    roster.resume(connection, Message(MessageType.RESUME, id=former, arguments=figures))
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["connected", "away"])
+def test_a_live_member_that_resumes_is_replaced_by_one_event(away: bool) -> None:
+    async def live() -> None:
+        hub: Any = RecordingHub(asyncio.get_running_loop())
+        roster = Roster(hub, Inventory((), believes=True), Tenancy(), Bounds(), HOST, EPOCH)
+        first: Any = QuietConnection()
+        second: Any = QuietConnection()
+        former = register(roster, first)
+        if away:
+            roster.connection_ended(first)
+        hub.fed.clear()
+        resume(roster, second, former)
+        await asyncio.sleep(0)  # what was left to the loop's next round
+        [event] = hub.fed
+        assert isinstance(event, events.ClientResumed)
+        assert (event.client, event.former, event.holds, event.used_bytes) == (second.client, former, True, 7)
+        assert list(roster.members) == [second.client]
+        assert hub.told == {second.client: second}
+        assert first.aborted is not away
+        assert hub.counters.disconnects["replaced"] == int(not away)
+        os.fstat(roster.members[second.client].pidfd)
+        if not away:
+            roster.connection_ended(first)  # the loop tells of the old one's end at last
+        assert hub.told == {second.client: second}
+        assert hub.fed == [event]
+        assert [row.process for row in roster.ended] == []
+        roster.connection_ended(second)
+        resume(roster, QuietConnection(), second.client)
+        assert len(roster.members) == 1, "counted once, away once: it can do so again and again"
+        [member] = roster.members.values()
+        roster._close_pidfd(member.pidfd)
+
+    asyncio.run(live())
+
+
+def test_no_descriptor_is_lost_over_many_resumes() -> None:
+    async def live() -> None:
+        hub: Any = RecordingHub(asyncio.get_running_loop())
+        roster = Roster(hub, Inventory((), believes=True), Tenancy(), Bounds(clients_per_pod=1), HOST, EPOCH)
+        connection: Any = QuietConnection()
+        register(roster, connection)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(50):
+            former, connection = connection, QuietConnection()
+            resume(roster, connection, former.client)
+            assert connection.answers == [], "the bound of one per pod counts the one who is replaced no more"
+        assert len(os.listdir("/proc/self/fd")) == before
+        roster._close_pidfd(connection.pidfd)
+
+    asyncio.run(live())
