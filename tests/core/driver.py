@@ -23,7 +23,7 @@ from . import driver_checks as checks
 from .driver_calm import Calm, CalmPhase
 from .driver_chaos import CLIENTS_MAX, Chaos, Item
 from .driver_shrink import paste, shrink
-from .driver_views import BrokenRuleError
+from .driver_views import NOT_PROMISED, BrokenRuleError
 from .driver_world import MakeCore, Restart, World, checked_core
 
 Tape = list[tuple[int, Item]]
@@ -37,7 +37,7 @@ class Episode:
         make_core: MakeCore = checked_core,
         twin: bool = False,
         check_every: int = 50,
-        without: frozenset[str] = frozenset(),
+        without: frozenset[str] = NOT_PROMISED,
     ) -> None:
         self.world = World(make_core, twin, without)
         self.tape: Tape = []
@@ -90,7 +90,7 @@ class Driver:
         twin_every: int = 4,
         clients_max: int = CLIENTS_MAX,
         shrink_seconds: float = 30.0,
-        without: frozenset[str] = frozenset(),
+        without: frozenset[str] = NOT_PROMISED,
     ) -> None:
         self.seed = seed
         self.make_core = make_core
@@ -159,7 +159,7 @@ def main() -> int:
     parser.add_argument(
         "--keep-going", action="store_true", help="report a failure and go on to the next seed"
     )
-    parser.add_argument("--without", nargs="*", default=(), metavar="RULE", help="rules not to look at")
+    parser.add_argument("--without", nargs="*", default=tuple(NOT_PROMISED), metavar="RULE", help="rules not to look at")
     options = parser.parse_args()
     began_s, done, failures = time.monotonic(), 0, 0
     for seed in range(options.seed, options.seed + options.seeds):

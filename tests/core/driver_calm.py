@@ -3,7 +3,7 @@
 Waiting. Everybody answers DROP within the grace, or never and is late then. Whoever waits is granted within
 
     5 s                                   for clients of a former daemon
-  + debt / effective share                until its quota lets it run again
+  + debt / effective share                until its quota lets it run again; without a quota what a slice gave it
   + sum of what the others are owed       they go first
   + (tenants + 1) x (60 ms + 2 x drain grace)     a turn and its drain for each
   + 5 s + 4 x 60 ms / least share         what a GPU with room repays, what the group may have overrun
@@ -228,10 +228,9 @@ class CalmPhase:
                 if full or any(tenant.share for tenant in limited):
                     return NO_BOUND
                 least = 0.01
-            debt_ns = 0.0
         else:
             least = mine.effective_percent / 100
-            debt_ns = max(0, -mine.lag_ns) / least
+        debt_ns = max(0, -mine.lag_ns) / least
         owed_ns = sum(max(0, tenant.lag_ns) for tenant in limited if tenant is not mine)
         turns_ns = most * (TURN_MAX_NS + 2 * settings.drain_grace_ns)
         slices_ns = most * (settings.max_runtime_ns + settings.drop_timeout_ns)

@@ -41,6 +41,9 @@ RULES: Final = {
     "share of several GPUs": "the same beside a pod on several GPUs, which is never kept waiting for long",
 }
 
+NOT_PROMISED: Final = frozenset({"share of several GPUs"})
+"""Progress comes first there: such a pod is let in beside others after half a second."""
+
 SOURCES: Final = ("ctl", "run", "annotation", "env", "default")
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nvshare.core import events
-from nvshare.core.view.observe import GpuCopy, TenantCopy, observe, unpack
-from nvshare.core.scheduler import Scheduler
 from nvshare.core.books.figures import (
     DEPARTED_MAX,
     EXPIRED_AT_ONCE,
     HERE,
-    SharedTime,
     Departed,
     Histogram,
     PodFigures,
+    SharedTime,
 )
+from nvshare.core.scheduler import Scheduler
+from nvshare.core.view.observe import GpuCopy, TenantCopy, observe, unpack
 
 GPU = "GPU-a"
 MS = 1_000_000

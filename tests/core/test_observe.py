@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from nvshare.core import events
-from nvshare.core.view.observe import GpuCopy, Observation, observe, unpack
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.settings import Settings
+from nvshare.core.view.observe import GpuCopy, Observation, observe, unpack
 
 GPUS = ("GPU-a", "GPU-b", "GPU-c")
 PODS = ("p0", "p1", "p2", "p3")

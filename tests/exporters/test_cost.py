@@ -15,9 +15,10 @@ from contextlib import contextmanager
 import pytest
 
 from nvshare.core import events
-from nvshare.core.view.observe import GpuCopy, observe
-from nvshare.core.scheduler import Scheduler
+from nvshare.core.audit import SAMPLED
 from nvshare.core.books.figures import DEPARTED_MAX, PodFigures
+from nvshare.core.scheduler import Scheduler
+from nvshare.core.view.observe import GpuCopy, observe
 from nvshare.exporters.collect import Collector
 from nvshare.exporters.view import Figures, View
 from nvshare.gpu.reading import GpuReading, ProcessReading, SourceState
@@ -39,7 +40,7 @@ class Node:
     """500 clients with quotas on so many GPUs, of each of which so many pods have gone."""
 
     def __init__(self, gpus: int, departed: int = 0) -> None:
-        self.scheduler, self.now_ns = Scheduler(), 1_000_000_000
+        self.scheduler, self.now_ns = Scheduler(checking=SAMPLED), 1_000_000_000
         self.departed = departed
         for number in range(gpus):
             self.scheduler.handle(events.GpuSeen(f"GPU-{number}", 16 << 30, number), self.now_ns)

@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 from nvshare.core import events
+from nvshare.core.audit import SAMPLED
 from nvshare.core.scheduler import Scheduler
 from nvshare.gpu.inventory import Inventory
 from nvshare.node.bounds import Bounds
@@ -46,7 +47,7 @@ Work = Callable[[Roster], Awaitable[Any]]
 
 def crowded(clock: Callable[[], int] = time.monotonic_ns) -> Roster:
     """A daemon's books with 500 pods on one GPU, each with limits of its own, half of them waiting."""
-    hub = Hub(Scheduler(), asyncio.get_running_loop(), Counters(), clock)
+    hub = Hub(Scheduler(checking=SAMPLED), asyncio.get_running_loop(), Counters(), clock)
     roster = Roster(hub, Inventory((), believes=True), Tenancy(), Bounds(), HOST, epoch=7)
     hub.take(events.GpuSeen(gpu_key(), 16 << 30), hub.clock())
     for number in range(1, TENANTS + 1):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from nvshare.core import events
-from nvshare.core.view.checkpoint import Gathering
 from nvshare.core.scheduler import Scheduler
+from nvshare.core.view.checkpoint import Gathering
 from nvshare.gpu.inventory import Inventory
 from nvshare.node import checkpoint
 from nvshare.node.bounds import Bounds

@@ -57,6 +57,11 @@ def wake_rest(gpu: Gpu) -> None:
         pace.rest.cap_lag(pace.rest_turn_ns, pace.clock)
 
 
+def level_rest(gpu: Gpu) -> None:
+    """The group gets a turn because it has waited too long, not because it was owed one."""
+    gpu.pace.rest.cap_lag(0, gpu.pace.clock)
+
+
 def resume(gpu: Gpu, tenant: Tenant, waited: bool) -> None:
     """A process is back, and its bill for the time between has been charged."""
     pace = gpu.pace

@@ -20,7 +20,7 @@ from __future__ import annotations
 from nvshare.core.effects import DropReason, Effect, MemoryAvailable, WaitForMemory
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import billing, slices, turns
-from nvshare.core.standing import IN_LINE, OUTSIDE
+from nvshare.core.standing import IN_LINE, OUTSIDE, UNDRAINED
 from nvshare.core.tenant import Tenant
 
 
@@ -80,9 +80,10 @@ def join(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 
 
 def resume_member(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
-    """It ran when the former daemon ended, and still does: no question of fitting."""
-    if not tenant.lodging.in_set:
+    """One that resumed holding has its turn, so no question of fitting; but perhaps others must go."""
+    if not tenant.lodging.in_set and tenant.standing != UNDRAINED:
         join(gpu, tenant, now_ns)
+    gpu.residence.look_again()
 
 
 def leave(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:

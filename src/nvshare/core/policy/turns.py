@@ -101,8 +101,8 @@ def _end_hold(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
         habits.set_unresponsive(False)
     habits.note_served(now_ns)
     tenant.seat.begin_wait(now_ns)
-    if not tenant.lodging.in_set:
-        gpu.residence.look_again()  # a late one of a former set no longer takes room
+    if hold.late_ns >= 0:
+        gpu.residence.look_again()  # a late one no longer takes room
     gpu.move(tenant, ASKING if tenant.wanting else IDLE, now_ns)
     hold.end()
     if was_exclusive:
@@ -228,8 +228,12 @@ def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
     top = line.first()
     if top is not None and top is gpu.floor.yielded:
         top = _unless_by_a_hair(gpu, top)
-    if line.free and (rest_owed(gpu, top) or _rest_waited(gpu, now_ns)):
-        return _start_group(gpu, True, now_ns, out)
+    if line.free:
+        if _rest_waited(gpu, now_ns):
+            lag.level_rest(gpu)
+            return _start_group(gpu, True, now_ns, out)
+        if rest_owed(gpu, top):
+            return _start_group(gpu, True, now_ns, out)
     waits = gpu.returning.deadline_ns != NEVER
     if top is not None and not waits and lag.due(gpu, top):
         return _start_exclusive(gpu, top, now_ns, out)
@@ -266,7 +270,7 @@ def rest_owed(gpu: Gpu, top: Tenant | None) -> bool:
 
 
 def _rest_waited(gpu: Gpu, now_ns: int) -> bool:
-    """Nobody waits for ever, even where ``NVSHARE_UNLIMITED_MIN_PERCENT`` is 0."""
+    """Nobody waits for ever, even where ``NVSHARE_UNLIMITED_MIN_PERCENT`` is 0: a turn, and no more."""
     first = next(iter(gpu.line.free))
     return now_ns - first.seat.since_ns >= gpu.settings.max_runtime_ns
 
