@@ -159,7 +159,10 @@ def main() -> int:
     parser.add_argument(
         "--keep-going", action="store_true", help="report a failure and go on to the next seed"
     )
-    parser.add_argument("--without", nargs="*", default=tuple(NOT_PROMISED), metavar="RULE", help="rules not to look at")
+    not_promised = tuple(NOT_PROMISED)
+    parser.add_argument(
+        "--without", nargs="*", default=not_promised, metavar="RULE", help="rules not to look at"
+    )
     options = parser.parse_args()
     began_s, done, failures = time.monotonic(), 0, 0
     for seed in range(options.seed, options.seed + options.seeds):

@@ -3,7 +3,7 @@
 Waiting. Everybody answers DROP within the grace, or never and is late then. Whoever waits is granted within
 
     5 s                                   for clients of a former daemon
-  + debt / effective share                until its quota lets it run again; without a quota what a slice gave it
+  + debt / effective share                until its quota lets it run again, or what a slice gave it is even
   + sum of what the others are owed       they go first
   + (tenants + 1) x (60 ms + 2 x drain grace)     a turn and its drain for each
   + 5 s + 4 x 60 ms / least share         what a GPU with room repays, what the group may have overrun
@@ -15,7 +15,7 @@ left nothing: ``unlimited_min_percent`` 0 and quotas that fill the GPU, or that 
 
 Shares. On a GPU where all memory fits, everybody keeps asking. After a time to settle, over the next 20 s
 each tenant with a quota has its share within 2 points, less what it owed and more what it was owed at the
-beginning; those without keep their least share; and if they or borrowers are there, the GPU is not idle.
+beginning, and less what the others were owed, who go first; those without keep their least share; and if they or borrowers are there, the GPU is not idle.
 """
 
 from __future__ import annotations
@@ -299,7 +299,8 @@ class CalmPhase:
         for tenant in limited:
             lag_ns = lags_ns[tenant.pod]
             due_ns = tenant.percent * scale * MEASURE_NS / 100
-            if got_ns[tenant.pod] < due_ns + min(0, lag_ns) - slack_ns:
+            first_ns = sum(max(0, lags_ns[other.pod]) for other in limited if other is not tenant)
+            if got_ns[tenant.pod] < due_ns + min(0, lag_ns) - first_ns - slack_ns:
                 self.world.broken(rule, f"{tenant.pod} has too little of {gpu}: {figures}")
             too_much = got_ns[tenant.pod] > due_ns + max(0, lag_ns) + slack_ns
             if too_much and not tenant.share and rule == "share":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.core.account import NEVER, VirtualClock
+from nvshare.core.account import NEVER, WHOLE, VirtualClock
 from nvshare.core.books.figures import GpuFigures
 from nvshare.core.books.floor import Floor
 from nvshare.core.books.hinted import Hinted
@@ -175,19 +175,19 @@ class Gpu:
     def reweigh(self, now_ns: int) -> None:
         """While somebody waits outside, those without a quota have all that is theirs in the set's slices."""
         pace, residence = self.pace, self.residence
-        rest_weight = pace.floor()
-        if residence.outside and pace.active_unlimited:
-            members = min(residence.unlimited_members, pace.active_unlimited)
-            rest_weight = max(rest_weight, pace.left() * members // pace.active_unlimited)
+        rest_weight = 0  # as it was
+        if pace.active_unlimited:
+            rest_weight = max(pace.floor(), WHOLE // 100)
+            if residence.outside:
+                members = min(residence.unlimited_members, pace.active_unlimited)
+                rest_weight = max(rest_weight, pace.left() * members // pace.active_unlimited)
         pace.reweigh(rest_weight, now_ns)
 
     def advance(self, now_ns: int) -> None:
-        """Bring the clocks to this moment."""
-        pace = self.pace
-        clock: VirtualClock = pace.clock
+        """Bring the clock to this moment; the other one follows when it is read."""
+        clock: VirtualClock = self.pace.clock
         if clock.at_ns < now_ns:
             clock.advance(now_ns)
-            pace.fair.advance(now_ns)
 
     # ---- memory ------------------------------------------------------------------------------
 
@@ -246,18 +246,11 @@ class Gpu:
     def pending(self, now_ns: int) -> bool:
         """Whether anything is under way, or due by now, beside the turns of those on the GPU and in line."""
         line, floor, residence = self.line, self.floor, self.residence
-        return bool(
-            floor.draining
-            or floor.undrained
-            or line.arrivals
-            or line.urgent
-            or residence.dirty
-            or residence.check_ns <= now_ns
-            or residence.founder is not None
-            or self.idlers.next_ns <= now_ns
-            or self.returning.deadline_ns != NEVER
-            or self.recalls
-        )
+        if floor.draining or floor.undrained or line.arrivals or line.urgent or self.recalls:
+            return True
+        if residence.dirty or residence.check_ns <= now_ns or residence.founder is not None:
+            return True
+        return self.idlers.next_ns <= now_ns or self.returning.deadline_ns != NEVER
 
     def must_pace(self) -> bool:
         """Whether holds end by our word: for quotas, or for those whose memory does not fit beside the rest.

@@ -35,6 +35,7 @@ class Scheduler:
     def __init__(self, settings: Settings | None = None, checking: Checking = EVERY_EVENT) -> None:
         self.settings = settings or Settings()
         self.checking = checking
+        self._check_every = checking.every_events
         self.health = Health()
         self.on = True
         self.gpus: dict[str, Gpu] = {}
@@ -91,7 +92,7 @@ class Scheduler:
         else:
             self._handlers[type(event)](event, now_ns, out)
         self._events += 1
-        if self._events >= self.checking.every_events:
+        if self._events >= self._check_every:
             self._events = 0
             audit.audit(self.gpus, self.checking, self.health, self.clients, event)
         return out

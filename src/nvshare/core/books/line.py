@@ -130,7 +130,9 @@ class Line:
 
     def anybody(self) -> bool:
         """Whether an early end of the present hold would let somebody run; not those outside, for memory."""
-        return bool(self.ready or self.free)
+        if self.ready or self.free:
+            return True
+        return False
 
 
 def _leave(line: list[Place], place: Place) -> None:

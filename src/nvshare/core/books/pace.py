@@ -43,8 +43,8 @@ class Pace:
         "active_unlimited",
         "active_weight",
         "clock",
+        "_fair",
         "dead_ns",
-        "fair",
         "least_percent",
         "limited_tenants",
         "mark",
@@ -56,7 +56,7 @@ class Pace:
 
     def __init__(self, least_percent: int, now_ns: int) -> None:
         self.clock = VirtualClock(now_ns)
-        self.fair = VirtualClock(now_ns)
+        self._fair = VirtualClock(now_ns)
         self.least_percent = least_percent  # of those without a quota together, while active
         self.rest = Account(max(1, least_percent) * WHOLE // 100, 0)  # of them all
         self.active_weight = 0
@@ -89,6 +89,12 @@ class Pace:
 
     def count_limited(self, step: int) -> None:
         self.limited_tenants += step
+
+    @property
+    def fair(self) -> VirtualClock:
+        """At the moment of the other clock."""
+        self._fair.advance(self.clock.at_ns)
+        return self._fair
 
     def clock_of(self, tenant: Tenant) -> VirtualClock:
         return self.clock if tenant.limited else self.fair
@@ -125,9 +131,9 @@ class Pace:
             self.clock.set_rate(now_ns, 1, 1)
         left = self.left()
         if self.active_unlimited and left:
-            self.fair.set_rate(now_ns, left, WHOLE * self.active_unlimited)
+            self._fair.set_rate(now_ns, left, WHOLE * self.active_unlimited)
         else:
-            self.fair.advance(now_ns)
+            self._fair.advance(now_ns)
         if rest_weight:
             weight = rest_weight * self.clock.denominator // self.clock.numerator
             self.rest.reweigh(max(1, weight), self.clock)

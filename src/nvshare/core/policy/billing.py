@@ -89,7 +89,7 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
         account.settle_hold(now_ns, held_ns, bill_ns, bill_ns if tenant.limited else had_ns)
         if bill_ns:
             tenant.window.add(now_ns - held_ns, now_ns, bill_ns)
-        if tenant.share or not tenant.limited:
+        if tenant.share and tenant.limited:
             lag.settle(gpu, tenant, now_ns)
 
 

@@ -1,13 +1,14 @@
 """What a lag may be: how much a tenant may be owed, and how much it may owe. Said here and nowhere else.
 
 Rules:
-1. A bill always counts. Beside bills a lag changes only here, at one of four moments, and by one rule each:
+1. A bill always counts. Beside bills a lag changes only here, at one of five moments, and by one rule each:
    ``wake``: one turn of credit at most, since nobody is owed for the time in which it wanted nothing;
    ``resume``: one turn, and for one that waited all the while what it was due in AWAY_MOST_NS at most;
    ``end_hold``: no more credit than it had when the hold began, or a turn: what was held and not used is not
    owed later;
-   ``settle``: time that nobody else wanted is not owed back. That is what a ``share``, and the group of those
-   without a quota, used beyond their due while nobody was outside. While somebody is, all that is used counts.
+   ``settle``: time that nobody else wanted is not owed back. That is what a ``share``, and the group of
+   those without a quota, used beyond their due while nobody was outside. While somebody is, all that is used
+   counts: ``begin_slices`` is where that begins.
 2. The sum of what is owed to those who wait is bounded by what can be repaid: a turn each, and a slice for each
    that waits outside. What exceeds it slips, for all alike.
 3. A quota is a cap: who is ahead of the clock waits. While somebody waits outside it is kept over slices
@@ -35,7 +36,7 @@ REPAYABLE_FREE: Final = 2 * WHOLE // 100
 REPAYABLE_NS: Final = 5 * SECOND
 
 
-# ---- the four moments ---------------------------------------------------------------------------
+# ---- the moments ---------------------------------------------------------------------------
 
 
 def wake(gpu: Gpu, tenant: Tenant) -> None:
@@ -44,8 +45,10 @@ def wake(gpu: Gpu, tenant: Tenant) -> None:
     if tenant.limited:
         account.rejoin(pace.slipped_ns)
         clock = pace.clock
-    else:
+    elif gpu.residence.outside:
         clock = pace.fair
+    else:
+        return  # ``begin_slices`` levels those without a quota
     if account.virtual_ns < clock.virtual_ns:
         account.cap_lag(turn_ns(gpu, tenant), clock)
 
@@ -83,12 +86,16 @@ def end_hold(gpu: Gpu, tenant: Tenant) -> None:
 
 def settle(gpu: Gpu, tenant: Tenant, until_ns: int) -> None:
     """After a bill of one that may borrow."""
-    if gpu.residence.outside:
-        return
-    if not tenant.limited:
-        tenant.account.cap_debt(gpu.pace.turn_ns, gpu.pace.fair)
-    elif tenant.share:
+    if not gpu.residence.outside:
         _forgive(gpu, tenant.account, turn_ns(gpu, tenant), until_ns)
+
+
+def begin_slices(gpu: Gpu) -> None:
+    """All are settled. Those without a quota are even: until now nobody had to give way to another."""
+    fair = gpu.pace.fair
+    for tenant in gpu.tenants.values():
+        if not tenant.limited:
+            tenant.account.owe(0, fair)
 
 
 def settle_rest(gpu: Gpu, until_ns: int) -> None:

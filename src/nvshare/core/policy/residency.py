@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from nvshare.core.effects import DropReason, Effect, MemoryAvailable, WaitForMemory
 from nvshare.core.gpu import Gpu
-from nvshare.core.policy import billing, slices, turns
+from nvshare.core.policy import billing, lag, slices, turns
 from nvshare.core.standing import IN_LINE, OUTSIDE, UNDRAINED
 from nvshare.core.tenant import Tenant
 
@@ -94,9 +94,11 @@ def leave(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 
 def _wait_outside(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     first = not gpu.residence.outside
-    if first:  # slices begin: what was had before them is not owed
-        for member in gpu.floor.group:
-            billing.settle(gpu, member, now_ns)
+    if first:
+        for member in gpu.tenants.values():
+            if member.holding and not member.limited:
+                billing.settle(gpu, member, now_ns)
+        lag.begin_slices(gpu)
     gpu.move(tenant, OUTSIDE, now_ns)
     if first:
         slices.begin(gpu, now_ns)
