@@ -37,6 +37,7 @@ class Client:
     granted_ns: int = 0
     busy_ns: int = 0  # in holds that have ended
     longest_wait_ns: int = 0
+    turn_ns: int = 0  # from its last grant that ended by a DROP to that DROP
 
 
 @dataclass
@@ -111,6 +112,7 @@ class Clients:
             client.holds, client.wants, client.release_ns = True, False, NEVER_NS
         elif isinstance(effect, effects.Drop):
             client.release_ns = self.now_ns + client.drain_ns
+            client.turn_ns = self.now_ns - client.granted_ns
 
     def limit(
         self, pod: str, percent: int | None = None, memory_bytes: int | None = None, share: bool = False
