@@ -42,6 +42,8 @@ def test_the_length_of_a_drain_is_not_learned_from_a_drop_that_was_never_sent() 
     clients.restart(2 * SECOND)  # so it is in debt, and would be in line for seconds
     key = clients.come_back(key)
     elsewhere = clients.register("pod", gpu="GPU-1")
+    while clients.here[key].holds:
+        clients.run(MS)
     for _ in range(4):
         while not clients.here[key].holds:
             clients.run(MS)
@@ -52,9 +54,8 @@ def test_the_length_of_a_drain_is_not_learned_from_a_drop_that_was_never_sent() 
     turns = clients.tenant("pod").turns
     while clients.tenant("pod").turns == turns or clients.here[key].holds:
         clients.run(MS)
-    assert abs(clients.here[key].turn_ns - usual_ns) < 2 * MS, (
-        f"{clients.here[key].turn_ns / MS:.1f} ms instead of {usual_ns / MS:.1f}"
-    )
+    turn_ns = clients.here[key].turn_ns
+    assert turn_ns > usual_ns - MS, f"{turn_ns / MS:.1f} ms instead of {usual_ns / MS:.1f}"
 
 
 def test_a_process_that_comes_back_late_pays_for_the_time_before() -> None:
