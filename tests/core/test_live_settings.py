@@ -1,0 +1,58 @@
+"""Settings that are changed while tenants run take effect at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nvshare.core import events
+
+from .clients import GIB, MS, SECOND, Clients
+
+
+def change(clients: Clients, **settings: object) -> None:
+    clients.settings = replace(clients.settings, **settings)  # type: ignore[arg-type]
+    clients.feed(events.SettingsChanged(clients.settings))
+
+
+def test_the_least_share_of_tenants_without_a_quota_is_raised() -> None:
+    """It was raised from 5 to 40 percent, and they went on with 5."""
+    clients = Clients()
+    for pod in ("first", "second"):
+        clients.limit(pod, 60)
+    for pod in ("first", "second", "unlimited"):
+        clients.ask(clients.register(pod))
+    before = clients.percents(20 * SECOND)
+    assert abs(before["unlimited"] - 5) < 1
+    change(clients, unlimited_min_percent=40)
+    after = clients.percents(20 * SECOND)
+    assert abs(after["unlimited"] - 40) < 1, f"{after}"
+    assert abs(after["first"] - 30) < 1, f"{after}"
+
+
+def test_one_at_a_time_holds_for_those_that_run_together() -> None:
+    """Two that ran together when ``serial`` was set still did so a minute later."""
+    clients = Clients()
+    for pod in ("first", "second"):
+        clients.ask(clients.register(pod, used_bytes=GIB))
+    clients.run(SECOND)
+    assert clients.holders() == {"first", "second"}
+    change(clients, scheduling_mode="serial")
+    clients.run(SECOND)
+    assert len(clients.holders()) == 1, f"{clients.holders()} run together"
+    had = clients.percents(600 * SECOND)
+    assert all(40 < percent < 60 for percent in had.values()), f"{had}"
+
+
+def test_a_shorter_window_shows_what_it_covers() -> None:
+    """The former window's usage was shown against the new one's limit: 500 of 500 ms for a quota of 20 %."""
+    clients = Clients()
+    clients.limit("limited", 20)
+    for pod in ("limited", "unlimited"):
+        clients.ask(clients.register(pod))
+    clients.run(10 * SECOND)
+    change(clients, compute_window_ns=500 * MS)
+    for _ in range(10):
+        tenant = clients.tenant("limited")
+        assert tenant.window_limit_ns == 100 * MS
+        assert tenant.window_used_ns < 160 * MS, f"{tenant.window_used_ns / MS:.0f} of 500 ms"
+        clients.run(100 * MS)

@@ -1,0 +1,63 @@
+"""What a pod's processes were told they may allocate never adds up to more than the pod's limit."""
+
+from __future__ import annotations
+
+from nvshare.core import effects, events
+
+from .clients import GIB, MS, SECOND, Clients
+
+LIMIT = 10 * GIB
+
+
+def leases(wanted: list[effects.Effect]) -> list[int]:
+    return [effect.client for effect in wanted if isinstance(effect, effects.TellLease)]
+
+
+def reserve(clients: Clients, key: int, seq: int, gib: int) -> list[effects.Effect]:
+    """The answers to a question, without hints and the like."""
+    wanted = clients.feed(events.MemoryAsked(key, seq, gib * GIB))
+    return [effect for effect in wanted if isinstance(effect, effects.Reserved | effects.Refused)]
+
+
+def test_a_limit_that_is_set_on_two_processes_is_shared_by_them() -> None:
+    """Both were told the limit and neither lost its lease without one: each could have the whole limit."""
+    clients = Clients()
+    first, second = clients.register("pod"), clients.register("pod")
+    told = clients.limit("pod", memory_bytes=LIMIT)
+    recalled = {effect.client: effect for effect in told if isinstance(effect, effects.RecallLease)}
+    assert set(recalled) == {first, second}, f"{told}"
+    clients.feed(events.LeaseReturned(first, recalled[first].generation, 8 * GIB))
+    clients.feed(events.LeaseReturned(second, recalled[second].generation, 0))
+    assert reserve(clients, second, 1, 5) == [effects.Refused(second, 1, LIMIT, 8 * GIB, 5 * GIB)]
+    assert reserve(clients, second, 2, 2) == [effects.Reserved(second, 2, 2 * GIB, LIMIT)]
+
+
+def test_nobody_is_leased_the_limit_while_one_that_had_it_is_not_back() -> None:
+    """After a restart a sibling was leased all of the limit, which another process had already."""
+    clients = Clients()
+    clients.limit("pod", memory_bytes=LIMIT)
+    had_it = clients.register("pod", used_bytes=8 * GIB)
+    clients.restart(SECOND)
+    clients.last_key += 1
+    sibling = clients.last_key
+    told = clients.feed(events.ClientRegistered(sibling, "pod", "GPU-0"))
+    assert leases(told) == [], f"{told}"
+    assert reserve(clients, sibling, 1, 3) == [], "the answer waits for who is not back"
+    clients.run(SECOND)
+    resumed = clients.feed(events.ClientResumed(99, "pod", "GPU-0", had_it, False, False, 0, 8 * GIB))
+    assert effects.Refused(sibling, 1, LIMIT, 8 * GIB, 3 * GIB) in resumed
+    assert leases(resumed) == []
+    assert reserve(clients, sibling, 2, 2) == [effects.Reserved(sibling, 2, 2 * GIB, LIMIT)]
+
+
+def test_one_that_cannot_ask_is_charged_what_it_was_told() -> None:
+    """It was told 5 GiB, said that it used 1, and the other 4 were given away though it could take them."""
+    clients = Clients()
+    clients.limit("pod", memory_bytes=LIMIT)
+    mute = clients.register("pod", version=2)
+    asks = clients.register("pod")
+    clients.feed(events.MemoryUsed(mute, GIB))
+    clients.run(MS)
+    assert clients.tenant("pod").charged_bytes == 5 * GIB
+    assert reserve(clients, asks, 1, 9) == [effects.Refused(asks, 1, LIMIT, 5 * GIB, 9 * GIB)]
+    assert reserve(clients, asks, 2, 5) == [effects.Reserved(asks, 2, 5 * GIB, LIMIT)]

@@ -1,0 +1,90 @@
+"""Nobody waits longer than it must, and what is learned and billed is what happened."""
+
+from __future__ import annotations
+
+import pytest
+
+from nvshare.core import events
+from nvshare.core.audit import EVERY_EVENT, SAMPLED
+
+from .clients import MS, SECOND, Clients
+
+
+def test_a_pod_that_gains_a_second_gpu_while_in_line_is_let_in_soon() -> None:
+    """Other GPUs may spin for what stands at its gate, and only those that asked later were hurried."""
+    clients = Clients(gpus=2)
+    clients.limit("pod", 5)
+    slow = clients.register("pod", drain_ns=400 * MS)
+    clients.ask(slow)
+    while not clients.here[slow].wants:
+        clients.run(MS)
+    clients.run(100 * MS)
+    assert not clients.here[slow].holds, "it is in debt, and in line for seconds"
+    clients.register("pod", gpu="GPU-1")
+    clients.run(400 * MS)
+    assert clients.here[slow].holds
+
+
+def test_the_length_of_a_drain_is_not_learned_from_a_drop_that_was_never_sent() -> None:
+    """One that is let in because its pod works on two GPUs was noted as dropped at once.
+
+    What it worked until it let go counted as a drain, and later turns were cut short by as much.
+    """
+    clients = Clients(gpus=2)
+    clients.limit("pod", 20)
+    key = clients.register("pod")
+    clients.ask(key)
+    clients.run(2 * SECOND)
+    usual_ns = clients.here[key].turn_ns
+    assert usual_ns > 5 * MS
+    while not clients.here[key].holds:
+        clients.run(MS)
+    clients.restart(2 * SECOND)  # so it is in debt, and would be in line for seconds
+    key = clients.come_back(key)
+    elsewhere = clients.register("pod", gpu="GPU-1")
+    while clients.here[key].holds:
+        clients.run(MS)
+    for _ in range(4):
+        while not clients.here[key].holds:
+            clients.run(MS)
+        clients.run(90 * MS)
+        assert clients.here[key].holds, "it lets go of itself"
+        clients.release(key)
+    clients.feed(events.ProcessGone(elsewhere))
+    turns = clients.tenant("pod").turns
+    while clients.tenant("pod").turns == turns or clients.here[key].holds:
+        clients.run(MS)
+    turn_ns = clients.here[key].turn_ns
+    assert turn_ns > usual_ns - MS, f"{turn_ns / MS:.1f} ms instead of {usual_ns / MS:.1f}"
+
+
+def test_a_process_that_comes_back_late_pays_for_the_time_before() -> None:
+    """After five seconds what it had been billed was forgotten, and what it did meanwhile was free."""
+    clients = Clients()
+    clients.limit("pod", 50)
+    key = clients.register("pod")
+    clients.ask(key)
+    clients.run(2 * MS)
+    clients.restart(MS)
+    clients.run(6 * SECOND)
+    clients.come_back(key)
+    billed_ns = clients.tenant("pod").billed_ns
+    assert abs(billed_ns - 6 * SECOND) < 10 * MS, f"{billed_ns / SECOND:.2f} s billed"
+
+
+def test_time_that_goes_back_counts_as_standing_still() -> None:
+    """An event with an older time than the last made holds of negative length."""
+    clients = Clients(checking=SAMPLED)
+    clients.limit("pod", 50)
+    key = clients.register("pod")
+    clients.ask(key)
+    clients.core.handle(events.LockReleased(key), clients.now_ns - 100 * MS)
+    tenant = clients.tenant("pod")
+    assert (tenant.billed_ns, tenant.occupied_ns, tenant.lag_ns) == (0, 0, 0)
+    assert clients.core.health.clock_went_back == 1
+
+
+def test_time_that_goes_back_raises_where_everything_is_checked() -> None:
+    clients = Clients(checking=EVERY_EVENT)
+    with pytest.raises(ValueError, match="went back"):
+        clients.core.handle(events.Woken(), clients.now_ns - 1)
