@@ -124,6 +124,7 @@ class Beliefs:
         if event.generation == client.generation:
             client.leased = client.recalled = False
             client.used_bytes = event.used_bytes
+            client.granted.clear()  # answers that came before the recall are in what it uses
 
     def _disconnected(self, event: events.ClientDisconnected) -> None:
         client = self.clients.get(event.client)

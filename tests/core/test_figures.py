@@ -122,7 +122,9 @@ def test_entitled_is_the_quota_over_active_time() -> None:
     bench.do(events.ProcessGone(1))
     bench.pass_ms(1500)
     gone = bench.look()
-    settled = [t.figures for t in gone.tenants if t.pod == "a"] + [t for pod, t in gone.departed if pod == "a"]
+    settled = [t.figures for t in gone.tenants if t.pod == "a"] + [
+        t for pod, t in gone.departed if pod == "a"
+    ]
     assert settled[0].entitled_ns == 1500 * MS, "active for a second after it was last seen"
 
 

@@ -68,6 +68,8 @@ def _run(gpu: Gpu, now_ns: int, out: list[Effect]) -> int:
         if floor.holder is None:
             if not floor.group:
                 if not turns.start_turn(gpu, now_ns, out):
+                    if residency.lend(gpu, now_ns, out):
+                        continue
                     break
             elif line.free:
                 turns.join_group(gpu, now_ns, out)

@@ -7,8 +7,8 @@ Rules:
    ``end_hold``: no more credit than it had when the hold began, or a turn: what was held and not used is not
    owed later;
    ``settle``: time that nobody else wanted is not owed back. That is what a ``share``, and the group of
-   those without a quota, used beyond their due while nobody was outside. While somebody is, all that is used
-   counts: ``begin_slices`` is where that begins.
+   those without a quota, used beyond their due while nobody outside wanted it. While somebody does, all that is
+   used counts: ``begin_slices`` is where that begins.
 2. The sum of what is owed to those who wait is bounded by what can be repaid: a turn each, and a slice for each
    that waits outside. What exceeds it slips, for all alike.
 3. A quota is a cap: who is ahead of the clock waits. While somebody waits outside it is kept over slices
@@ -86,7 +86,7 @@ def end_hold(gpu: Gpu, tenant: Tenant) -> None:
 
 def settle(gpu: Gpu, tenant: Tenant, until_ns: int) -> None:
     """After a bill of one that may borrow."""
-    if not gpu.residence.outside:
+    if not wanted_outside(gpu):
         _forgive(gpu, tenant.account, turn_ns(gpu, tenant), until_ns)
 
 
@@ -164,6 +164,15 @@ def saved_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
         return account.lag_ns(clock, now_ns)
     behind_ns = clock.virtual_ns - account.virtual_of_rest(gpu.pace.slipped_ns)
     return min(behind_ns * account.weight // WHOLE, turn_ns(gpu, tenant))
+
+
+def wanted_outside(gpu: Gpu) -> bool:
+    """Somebody outside could use the GPU now: one without a quota, or that is not ahead of its own."""
+    clock_ns = gpu.pace.clock.virtual_ns
+    for tenant in gpu.residence.outside:
+        if not tenant.limited or tenant.account.virtual_ns <= clock_ns:
+            return True
+    return False
 
 
 def due(gpu: Gpu, tenant: Tenant) -> bool:

@@ -93,7 +93,7 @@ def leave(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 
 
 def _wait_outside(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    first = not gpu.residence.outside
+    first = not gpu.residence.slice_ns
     if first:
         for member in gpu.tenants.values():
             if member.holding and not member.limited:
@@ -204,6 +204,14 @@ def _admit(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
             residence.overtake(passed)
         else:
             passed.append(tenant)
+
+
+def lend(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
+    """Nobody inside may run: a ``share`` outside borrows the GPU, if nobody else is to have it."""
+    founder = slices.borrower(gpu, now_ns) if gpu.residence.outside else None
+    if founder is not None:
+        _begin_exchange(gpu, founder, DropReason.SLICE, now_ns, out)
+    return founder is not None
 
 
 def _begin_exchange(gpu: Gpu, founder: Tenant, reason: DropReason, now_ns: int, out: list[Effect]) -> None:

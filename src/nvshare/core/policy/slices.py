@@ -10,7 +10,7 @@ Rules:
    that has been waiting for its due the longest: of two that are owed as much, the one that is due less.
 4. It ends early when nobody inside may run or pauses, and when somebody outside that others were let in past has
    run out of patience (``NVSHARE_OVERTAKE_SEC``).
-5. One that is ahead of its quota founds nothing: a quota is a cap.
+5. One that is ahead of its quota founds nothing: a quota is a cap. A ``share`` may, while nobody else can run.
 """
 
 from __future__ import annotations
@@ -122,6 +122,15 @@ def _most_owed_outside(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int, int]:
         if waited_ns > longest_ns:
             best, longest_ns = tenant, waited_ns
     return best, most_ns, due_in_ns
+
+
+def borrower(gpu: Gpu, now_ns: int) -> Tenant | None:
+    """Time that nobody wants may be borrowed; whoever has had least goes first."""
+    borrowers = [tenant for tenant in gpu.residence.outside if tenant.share]
+    first = min(borrowers, key=lambda tenant: tenant.account.virtual_ns, default=None)
+    if first is None or _occupied(gpu) or not _would_fit_alone(gpu, first, now_ns):
+        return None
+    return first
 
 
 def _most_owed_inside(gpu: Gpu, now_ns: int) -> int:
