@@ -15,7 +15,8 @@ left nothing: ``unlimited_min_percent`` 0 and quotas that fill the GPU, or that 
 
 Shares. On a GPU where all memory fits, everybody keeps asking. After a time to settle, over the next 20 s
 each tenant with a quota has its share within 2 points, less what it owed and more what it was owed at the
-beginning, and less what the others were owed, who go first; those without keep their least share; and if they or borrowers are there, the GPU is not idle.
+beginning, and less what the others were owed, who go first; those without keep their least share; and if
+they or borrowers are there, the GPU is not idle.
 """
 
 from __future__ import annotations

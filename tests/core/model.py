@@ -196,7 +196,7 @@ class Model:
             self._check_memory(gpu)
             self._check_leases(gpu)
             for tenant in gpu.tenants.values():
-                self._check_bills(gpu, tenant)
+                self._check_bills(tenant)
                 self._check_debt(gpu, tenant)
         self._check_snapshot()
 
@@ -233,7 +233,7 @@ class Model:
             assert all(share.charge_bytes >= 0 for share in shares)
             assert tenant.lodging.used_bytes == sum(share.used_bytes for share in shares)
 
-    def _check_bills(self, gpu: Gpu, tenant: Tenant) -> None:
+    def _check_bills(self, tenant: Tenant) -> None:
         account = tenant.account
         held_ns = account.held_since_settled(self.now_ns)
         assert 0 <= account.billed_ns <= account.occupied_ns + held_ns <= self.now_ns, tenant.pod

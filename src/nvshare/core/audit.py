@@ -2,8 +2,9 @@
 
 Rules:
 1. Nothing is decided here, and nothing is mended: a difference is a bug of ours.
-2. With ``EVERY_EVENT`` each event ends with an audit of all GPUs, and a difference raises. With ``SAMPLED`` one
-   event in many does, for one GPU after the other; a difference is counted and kept for whoever looks.
+2. With ``EVERY_EVENT`` each event ends with an audit of all GPUs, and a difference raises. With
+   ``SAMPLED`` one event in many does, for one GPU after the other; a difference is counted and kept for
+   whoever looks.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def faults(gpu: Gpu, clients: dict[int, Client]) -> Iterator[str]:
     """In words, one a contradiction."""
     members = {tenant: tenant.standing for tenant in gpu.tenants.values()}
     for tenant in members:
-        yield from _tenant_faults(gpu, tenant, clients)
+        yield from _tenant_faults(tenant, clients)
     yield from _place_faults(gpu, members)
     yield from _sum_faults(gpu, list(members))
 
@@ -97,7 +98,7 @@ def _differs(what: str, kept: object, computed: object) -> Iterator[str]:
         yield f"{what} is {kept}, and should be {computed}"
 
 
-def _tenant_faults(gpu: Gpu, tenant: Tenant, clients: dict[int, Client]) -> Iterator[str]:
+def _tenant_faults(tenant: Tenant, clients: dict[int, Client]) -> Iterator[str]:
     pod, mine, standing = tenant.pod, tenant.clients.values(), tenant.standing
     yield from _differs(f"wanting of {pod}", tenant.wanting, sum(client.wants for client in mine))
     yield from _differs(f"holding of {pod}", tenant.holding, sum(client.holds for client in mine))
@@ -110,7 +111,7 @@ def _tenant_faults(gpu: Gpu, tenant: Tenant, clients: dict[int, Client]) -> Iter
     yield from _differs(
         f"{pod} with a place in the sums", tenant.seat.noted_weight > 0, waiting and tenant.limited
     )
-    if standing == IN_LINE or standing == HOLDING or standing == TOGETHER:
+    if standing in (IN_LINE, HOLDING, TOGETHER):
         yield from _differs(f"{pod} in the set", tenant.lodging.in_set, True)
     if standing >= HOLDING or waiting:
         yield from _differs(f"{pod} active", tenant.tempo.active, True)

@@ -1,10 +1,10 @@
 """Clients and tenants come, go, come back, and are given limits.
 
 Rules:
-1. A process that comes back on a new connection replaces what it was in one step: its hold, its place in line
-   and its memory are never counted twice, and never free in between.
-2. A hold that a process claims to have is believed if its daemon was restarted, or if we know of it. Any other
-   is dropped at once.
+1. A process that comes back on a new connection replaces what it was in one step: its hold, its place in
+   line and its memory are never counted twice, and never free in between.
+2. A hold that a process claims to have is believed if its daemon was restarted, or if we know of it. Any
+   other is dropped at once.
 3. A tenant of a former daemon is here, resuming, until its first process is back or it owes nothing.
 """
 

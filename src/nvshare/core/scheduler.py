@@ -3,7 +3,8 @@
 Rules:
 1. Who drives it calls ``handle`` with every event, in order of time, and with ``Woken`` when the next
    deadline has come. Nothing else makes anything happen, so a run is a function of its events.
-2. Time never goes back: an event that is older than the last counts as of the last one's time, and is counted.
+2. Time never goes back: an event that is older than the last counts as of the last one's time, and is
+   counted.
 3. With ``checking`` the books are audited after events: see ``audit``.
 """
 

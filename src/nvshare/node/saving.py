@@ -1,9 +1,9 @@
 """When the checkpoint is written.
 
-1. When something has changed, and a second after the last one was begun at the earliest. Who must know that a
-   change is on disk waits for that second like all others; one checkpoint is for all who wait.
-2. Gathering it yields to the loop again and again (``core.view.checkpoint``). The file's records and bytes are made in
-   the writer's thread.
+1. When something has changed, and a second after the last one was begun at the earliest. Who must know
+   that a change is on disk waits for that second like all others; one checkpoint is for all who wait.
+2. Gathering it yields to the loop again and again (``core.view.checkpoint``). The file's records and bytes
+   are made in the writer's thread.
 3. A disk that hangs or is full delays and refuses nobody: who waits, waits a few seconds at most.
 """
 

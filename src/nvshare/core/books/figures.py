@@ -4,15 +4,15 @@ Rules:
 1. Nothing here decides anything, and no event costs more because there are more tenants.
 2. A figure of a GPU is one object, counted where it happens and exported under the name it has in
    ``GpuFigures.by_name``: another one is an attribute here and a row in the catalog of metrics.
-3. A pod's figures belong to a pod on a GPU. They outlive the tenant: a pod that comes back goes on counting, in
-   a copy. So the figures of one that is gone never change, and can be read at leisure. Of those a bounded
-   number is kept, the last to leave.
+3. A pod's figures belong to a pod on a GPU. They outlive the tenant: a pod that comes back goes on
+   counting, in a copy. So the figures of one that is gone never change, and can be read at leisure. Of
+   those a bounded number is kept, the last to leave.
 4. Occupied is what was billed, times the pod's part of the time it was billed for: of a moment in which n
    pods worked, each had an nth. So the parts of all add up to the time in which anybody worked.
-5. Entitled is the effective quota over the time the pod was active. The virtual clock is its integral; what
-   slipped back is added again, since it was due and could not be given.
-6. Throttled ends when the clock has reached the account, swap when the pod is let in; both are counted when
-   the wait ends. What has not ended yet is added by whoever looks.
+5. Entitled is the effective quota over the time the pod was active. The virtual clock is its integral;
+   what slipped back is added again, since it was due and could not be given.
+6. Throttled ends when the clock has reached the account, swap when the pod is let in; both are counted
+   when the wait ends. What has not ended yet is added by whoever looks.
 """
 
 from __future__ import annotations

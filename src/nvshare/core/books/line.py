@@ -2,8 +2,9 @@
 
 Rules:
 1. Tenants with a quota stand in line by virtual time, those without one in the order in which they came.
-2. The sums over those who wait are sums of what was added for each: the value is kept with its seat, so taking
-   a tenant out subtracts exactly what putting it in added, whatever happened to its account meanwhile.
+2. The sums over those who wait are sums of what was added for each: the value is kept with its seat, so
+   taking a tenant out subtracts exactly what putting it in added, whatever happened to its account
+   meanwhile.
 """
 
 from __future__ import annotations
@@ -130,9 +131,7 @@ class Line:
 
     def anybody(self) -> bool:
         """Whether an early end of the present hold would let somebody run; not those outside, for memory."""
-        if self.ready or self.free:
-            return True
-        return False
+        return len(self.ready) > 0 or len(self.free) > 0
 
 
 def _leave(line: list[Place], place: Place) -> None:

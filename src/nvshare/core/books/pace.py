@@ -40,10 +40,10 @@ class Tempo:
 
 class Pace:
     __slots__ = (
+        "_fair",
         "active_unlimited",
         "active_weight",
         "clock",
-        "_fair",
         "dead_ns",
         "least_percent",
         "limited_tenants",

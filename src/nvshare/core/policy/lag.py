@@ -4,19 +4,20 @@ Rules:
 1. A bill always counts. Beside bills a lag changes only here, at one of five moments, and by one rule each:
    ``wake``: one turn of credit at most, since nobody is owed for the time in which it wanted nothing;
    ``resume``: one turn, and for one that waited all the while what it was due in AWAY_MOST_NS at most;
-   ``end_hold``: no more credit than it had when the hold began, or a turn: what was held and not used is not
-   owed later;
+   ``end_hold``: no more credit than it had when the hold began, or a turn: what was held and not used is
+   not owed later;
    ``settle``: time that nobody else wanted is not owed back. That is what a ``share``, and the group of
-   those without a quota, used beyond their due while nobody outside wanted it. While somebody does, all that is
-   used counts: ``begin_slices`` is where that begins.
-2. The sum of what is owed to those who wait is bounded by what can be repaid: a turn each, and a slice for each
-   that waits outside. What exceeds it slips, for all alike.
+   those without a quota, used beyond their due while nobody outside wanted it;
+   ``begin_slices``: those without a quota are even when the first one has to wait outside. From then on all
+   that is used counts, since somebody wants it.
+2. The sum of what is owed to those who wait is bounded by what can be repaid: a turn each, and a slice for
+   each that waits outside. What exceeds it slips, for all alike.
 3. A quota is a cap: who is ahead of the clock waits. While somebody waits outside it is kept over slices
    instead of turns, so one may be a slice ahead.
 
-Hence, over any window in which a tenant is backlogged, its share is its due less its part of what slipped (the
-time that nobody could have), give or take what its lag may differ at the two ends: two turns and a drain, or
-while memory is exchanged two slices.
+Hence, over any window in which a tenant is backlogged, its share is its due less its part of what slipped
+(the time that nobody could have), give or take what its lag may differ at the two ends: two turns and a
+drain, or while memory is exchanged two slices. Those who were owed more at the beginning go first.
 """
 
 from __future__ import annotations

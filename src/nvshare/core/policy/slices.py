@@ -1,16 +1,18 @@
 """When a memory set has had the GPU for long enough, and who founds the next.
 
 Rules:
-1. While somebody waits outside, time is divided by what each is due: its quota, or for those without one an even
-   part of what quotas leave. Lags say how far each is from that; over slices they come out even.
-2. A slice lasts as long as its memory asks for (``NVSHARE_SWITCH_TIME_*``), but not so long that those outside
-   could not have their due within ``NVSHARE_MAX_RUNTIME_SEC``.
-3. Then it ends when somebody outside is owed more than anybody inside; where quotas are concerned by as much as
-   a slice takes back, so that lags swing around even and not to one side of it. Who founds the next is the one
-   that has been waiting for its due the longest: of two that are owed as much, the one that is due less.
-4. It ends early when nobody inside may run or pauses, and when somebody outside that others were let in past has
-   run out of patience (``NVSHARE_OVERTAKE_SEC``).
-5. One that is ahead of its quota founds nothing: a quota is a cap. A ``share`` may, while nobody else can run.
+1. While somebody waits outside, time is divided by what each is due: its quota, or for those without one
+   an even part of what quotas leave. Lags say how far each is from that; over slices they come out even.
+2. A slice lasts as long as its memory asks for (``NVSHARE_SWITCH_TIME_*``), but not so long that those
+   outside could not have their due within ``NVSHARE_MAX_RUNTIME_SEC``.
+3. Then it ends when somebody outside is owed more than anybody inside; where quotas are concerned by as
+   much as a slice takes back, so that lags swing around even and not to one side of it. Who founds the
+   next is the one that has been waiting for its due the longest: of two that are owed as much, the one
+   that is due less.
+4. It ends early when nobody inside may run or pauses, and when somebody outside that others were let in
+   past has run out of patience (``NVSHARE_OVERTAKE_SEC``).
+5. One that is ahead of its quota founds nothing: a quota is a cap. A ``share`` may, while nobody else can
+   run.
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ def _most_deserving(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
 
 
 def _most_owed_outside(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int, int]:
-    """Who founds the next set, and what is owed to whom it is most; else in how long somebody may (rule 5)."""
+    """Who founds the next set, and the most that anybody is owed; else in how long somebody may (rule 5)."""
     best: Tenant | None = None
     longest_ns = most_ns = _NOTHING_OWED
     due_in_ns = NEVER >> 1

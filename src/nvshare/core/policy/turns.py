@@ -40,7 +40,7 @@ def request(gpu: Gpu, client: Client, now_ns: int, out: list[Effect], back: bool
     client.ask(now_ns)
     if standing == IDLE:
         gpu.move(tenant, ASKING, now_ns)
-    elif standing == HOLDING or standing == TOGETHER:
+    elif standing in (HOLDING, TOGETHER):
         gates.open_gate(gpu, client, now_ns, out)
 
 
@@ -114,7 +114,7 @@ def _end_hold(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 
 
 def resume_hold(gpu: Gpu, client: Client, known: bool, now_ns: int, out: list[Effect]) -> None:
-    """A client comes back holding. If its hold was known its turn goes on where it was, else it is dropped."""
+    """A client comes back holding. If its hold was known its turn goes on, else it is dropped."""
     tenant, floor = client.tenant, gpu.floor
     if tenant.standing == IDLE:
         lag.resume(gpu, tenant, waited=False)

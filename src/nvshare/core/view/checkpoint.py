@@ -1,13 +1,13 @@
 """What one daemon leaves to the next.
 
 Rules:
-1. What a tenant owes is written down without the present hold where its client will tell its busy time when it
-   resumes: that is billed then.
+1. What a tenant owes is written down without the present hold where its client will tell its busy time
+   when it resumes: that is billed then.
 2. An idle tenant is owed what it would be if it woke now, so idle time is no credit.
-3. The books are written down one tenant at a time, so that others may go between. What a tenant owes and what
-   its clients were billed is of one moment, counted back to the moment of the beginning. Who is there is of
-   the last moment: who came meanwhile is written down then, with its tenant. What else changed meanwhile is
-   in the next checkpoint, as if it had happened after this one.
+3. The books are written down one tenant at a time, so that others may go between. What a tenant owes and
+   what its clients were billed is of one moment, counted back to the moment of the beginning. Who is there
+   is of the last moment: who came meanwhile is written down then, with its tenant. What else changed
+   meanwhile is in the next checkpoint, as if it had happened after this one.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ class Observations:
 
 
 def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
-    """The fields of TenantCopy and PodFiguresCopy: plain tuples, since making the others takes twice as long."""
+    """The fields of TenantCopy and PodFiguresCopy as plain tuples, which are made in half the time."""
     rows: list[tuple[Any, ...]] = []
     for tenant in gpu.tenants.values():
         account, memory = tenant.account, tenant.memory
