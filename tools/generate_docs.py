@@ -8,13 +8,29 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from nvshare.core import standing
 from nvshare.metrics.dashboards import dashboard
 from nvshare.metrics.document import metrics_page
 from nvshare.node.config import daemon_settings_page
 from nvshare.wire.document import protocol_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+ARCHITECTURE: Final = "docs/architecture.md"
+BEGINNING: Final = "<!-- made from src/nvshare/core/standing.py by `make docs` -->"
+END: Final = "<!-- end -->"
+
+
+def architecture_page() -> str:
+    """As it is, but for the part that is made from the table of standings."""
+    path = ROOT / ARCHITECTURE
+    text = path.read_text(encoding="utf-8") if path.is_file() else f"{BEGINNING}\n{END}\n"
+    before, _, rest = text.partition(BEGINNING)
+    _, _, after = rest.partition(END)
+    return "\n".join([before + BEGINNING, "", *standing.document(), "", END + after])
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
+    ARCHITECTURE: architecture_page,
     "docs/protocol.md": protocol_page,
     "docs/settings.md": daemon_settings_page,
     "docs/metrics.md": metrics_page,

@@ -62,9 +62,9 @@ def test_a_new_weight_keeps_the_lag(lag_ns: int, old: int, new: int) -> None:
 
 def test_the_window_holds_what_was_billed_within_it() -> None:
     window = UsageWindow(2 * SECOND)
-    window.add(0, SECOND, SECOND)
+    window.bill(0, SECOND, SECOND)
     assert window.used_ns(SECOND) == SECOND
-    window.add(SECOND, 2 * SECOND, SECOND // 2)
+    window.bill(SECOND, 2 * SECOND, SECOND // 2)
     assert window.used_ns(2 * SECOND) == pytest.approx(1.5 * SECOND, rel=0.05)
     assert window.used_ns(3 * SECOND) == pytest.approx(0.5 * SECOND, rel=0.1)
     assert window.used_ns(9 * SECOND) == 0
@@ -72,5 +72,5 @@ def test_the_window_holds_what_was_billed_within_it() -> None:
 
 def test_a_bill_longer_than_the_window_counts_only_its_end() -> None:
     window = UsageWindow(2 * SECOND)
-    window.add(0, 100 * SECOND, 100 * SECOND)
+    window.bill(0, 100 * SECOND, 100 * SECOND)
     assert window.used_ns(100 * SECOND) == pytest.approx(2 * SECOND, rel=0.05)

@@ -345,7 +345,7 @@ def test_a_copy_of_who_left_stays_what_it_was_when_the_pod_is_back() -> None:
 def test_buckets_and_crowds() -> None:
     spread = Histogram()
     for duration_ns in (0, MS, MS + 1, 30 * SECOND, 31 * SECOND):
-        spread.add(duration_ns)
+        spread.note(duration_ns)
     assert (spread.counts[0], spread.counts[1], spread.counts[-2], spread.counts[-1]) == (2, 1, 1, 1)
     crowd = SharedTime(0)
     tallies = [PodFigures() for _ in range(3)]

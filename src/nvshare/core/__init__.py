@@ -1,0 +1,14 @@
+"""Who may use a GPU and when, what is billed, how much memory each may have. Events in, effects out.
+
+scheduler     the door: handle(event, now) -> effects; membership: clients and tenants come, go, come back
+standing      where a tenant may stand, and what may follow what; gpu: the one function that moves it
+tenant        a pod on one GPU and its processes; account: its lag; memory: its leases and reservations
+books/        own the state of a GPU: line (who waits), floor (who has it), residence (whose memory is there),
+              pace (clocks, weights, turn length), figures (what is counted), returning (after a restart),
+              idlers, window, hinted, look
+policy/       decide and write no state of their own: decide (the order of things), turns (who is next),
+              turn_end, gates (telling clients), billing (what a hold costs), lag (what may be owed),
+              residency and slices (memory), undrained (progress), uncontended (the short way)
+view/         read only: snapshot, report, explain, observe (for metrics), checkpoint
+deadlines     when each GPU must be looked at again; audit: whether the books are right
+"""

@@ -235,6 +235,7 @@ class MemoryAccount:
         if share is None or not share.recalling or generation != share.generation:
             return
         share.leased = share.recalling = False
+        self._forget_reserved(share)  # granted before the recall was sent, so in what it uses
         self._note_used(share, used_bytes)
         self._charge(share, used_bytes)
         self._arrange(now_ns, out)

@@ -103,9 +103,10 @@ WAITING: Final = frozenset({ASKING, IN_LINE, OUTSIDE})
 ON_THE_GPU: Final = frozenset({HOLDING, TOGETHER, DRAINING, UNDRAINED})
 
 
-def diagram() -> list[str]:
-    """The table as a Mermaid state diagram, for docs/architecture.md."""
-    lines = ["```mermaid", "stateDiagram-v2"]
-    for (before, after), why in TRANSITIONS.items():
-        lines.append(f"    {before.name} --> {after.name}: {why}")
+def document() -> list[str]:
+    """Both tables, for docs/architecture.md: what each standing means, and the transitions as a diagram."""
+    lines = ["| standing | meaning |", "| --- | --- |"]
+    lines += [f"| `{standing.name}` | {meaning} |" for standing, meaning in MEANING.items()]
+    lines += ["", "```mermaid", "stateDiagram-v2"]
+    lines += [f"    {before.name} --> {after.name}: {why}" for (before, after), why in TRANSITIONS.items()]
     return [*lines, "```"]

@@ -47,14 +47,14 @@ class Histogram:
         self.counts = [0] * (len(BOUNDS_NS) + 1)
         self.sum_ns = 0
 
-    def add(self, duration_ns: int) -> None:
+    def note(self, duration_ns: int) -> None:
         if duration_ns <= _FIRST_NS:  # as most are
             self.counts[0] += 1
         else:
             self.counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
         self.sum_ns += duration_ns
 
-    def add_nothing(self) -> None:
+    def note_zero(self) -> None:
         """A duration of 0."""
         self.counts[0] += 1
 
@@ -247,7 +247,7 @@ class PodFigures:
 
     def quota_took_effect(self, effect: Histogram, now_ns: int) -> None:
         if self.quota_changed_ns >= 0:
-            effect.add(now_ns - self.quota_changed_ns)
+            effect.note(now_ns - self.quota_changed_ns)
             self.quota_changed_ns = -1
 
 

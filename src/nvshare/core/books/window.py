@@ -33,7 +33,7 @@ class UsageWindow:
                 self._sum_ns -= self._amounts_ns[stale % BUCKETS]
                 self._amounts_ns[stale % BUCKETS] = 0
 
-    def add(self, start_ns: int, end_ns: int, amount_ns: int) -> None:
+    def bill(self, start_ns: int, end_ns: int, amount_ns: int) -> None:
         """Spread a bill over the stretch of time it is for."""
         size_ns = self._bucket_ns
         last = end_ns // size_ns
@@ -66,5 +66,5 @@ class UsageWindow:
             amount_ns = self._amounts_ns[bucket % BUCKETS]
             start_ns, end_ns = bucket * self._bucket_ns, min(now_ns, (bucket + 1) * self._bucket_ns)
             if amount_ns and end_ns > start_ns:
-                found.add(start_ns, end_ns, amount_ns)
+                found.bill(start_ns, end_ns, amount_ns)
         return found

@@ -88,7 +88,7 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
         had_ns = tenant.figures.settle(gpu.figures.shared, held_ns, bill_ns, now_ns)
         account.settle_hold(now_ns, held_ns, bill_ns, bill_ns if tenant.limited else had_ns)
         if bill_ns:
-            tenant.window.add(now_ns - held_ns, now_ns, bill_ns)
+            tenant.window.bill(now_ns - held_ns, now_ns, bill_ns)
         if tenant.share and tenant.limited:
             lag.settle(gpu, tenant, now_ns)
 
@@ -115,7 +115,7 @@ def end_hold(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     settle(gpu, tenant, now_ns)
     hold = tenant.hold
     if hold.told and hold.exclusive and hold.from_ns != 0:  # nobody left without a word
-        gpu.figures.handover.add(hold.unused_ns)
+        gpu.figures.handover.note(hold.unused_ns)
     tenant.account.close(now_ns)
     tenant.figures.end_hold(gpu.figures.shared, now_ns)
     tenant.figures.quota_took_effect(gpu.figures.quota_effect, now_ns)

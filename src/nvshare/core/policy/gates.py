@@ -14,7 +14,7 @@ def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     if client.wants:
         waited_ns = now_ns - client.wanted_ns
         client.stop_asking()
-        tenant.figures.lock_wait.add(waited_ns)
+        tenant.figures.lock_wait.note(waited_ns)
         if waited_ns > tenant.habits.longest_wait_ns:
             tenant.habits.note_wait(waited_ns)
     if not client.holds:

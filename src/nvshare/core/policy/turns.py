@@ -184,7 +184,7 @@ def note_quota_change(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     if tenant.standing >= DRAINING:
         tenant.figures.quota_changed(now_ns)
     else:
-        gpu.figures.quota_effect.add_nothing()
+        gpu.figures.quota_effect.note_zero()
 
 
 # ---- ending turns -------------------------------------------------------------------------------

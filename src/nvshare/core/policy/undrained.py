@@ -38,7 +38,7 @@ def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
 
 def note_drained(gpu: Gpu, tenant: Tenant, tail_ns: int) -> None:
     """Learn how long a drain takes; one that hung is no measure of that."""
-    gpu.figures.drop_to_release.add(tail_ns)
+    gpu.figures.drop_to_release.note(tail_ns)
     if tail_ns <= gpu.settings.drain_grace_ns or tail_ns <= grace_ns(gpu, tenant):
         tenant.habits.drained(tail_ns)
 
