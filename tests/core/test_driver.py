@@ -204,7 +204,7 @@ PLANTED: Final[dict[str, tuple[MakeCore, set[str]]]] = {
     "halves quotas": (defective(HalvesQuotas), {"share", "share of several GPUs"}),
     "starves tenants without quotas": (defective(StarvesUnlimited), {"share", "share of several GPUs"}),
     "has no deadline now and then": (defective(NoDeadlines, 50), {"no deadline"}),
-    "is moved by looking": (defective(MovedByLooking), {"twin"}),
+    "is moved by looking": (defective(MovedByLooking), {"twin", "the core raised ValueError"}),
 }
 
 

@@ -2,7 +2,7 @@
 
 Rules:
 1. Nothing is decided here, and nothing is mended: a difference is a bug of ours.
-2. With ``EVERY_EVENT`` each event ends with an audit of all GPUs, and a difference raises. With
+2. With ``EVERY_EVENT`` each event ends with an audit of the GPUs it touched, and a difference raises. With
    ``SAMPLED`` one event in many does, for one GPU after the other; a difference is counted and kept for
    whoever looks.
 """
@@ -71,17 +71,12 @@ class Health:
         return list(gpus.values())[self._audited]
 
 
-def audit(
-    gpus: dict[str, Gpu], checking: Checking, health: Health, clients: dict[int, Client], event: Event
-) -> None:
-    if not gpus:
-        return
-    for gpu in gpus.values() if checking.every_events == 1 else (health.next_of(gpus),):
-        for fault in faults(gpu, clients):
-            health.note_books(f"after {type(event).__name__} on {gpu.key}: {fault}")
-            if checking.fatal:
-                raise BooksError(health.last_fault)
-            break
+def audit(gpu: Gpu, checking: Checking, health: Health, clients: dict[int, Client], event: Event) -> None:
+    for fault in faults(gpu, clients):
+        health.note_books(f"after {type(event).__name__} on {gpu.key}: {fault}")
+        if checking.fatal:
+            raise BooksError(health.last_fault)
+        break
 
 
 def faults(gpu: Gpu, clients: dict[int, Client]) -> Iterator[str]:

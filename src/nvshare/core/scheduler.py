@@ -37,6 +37,7 @@ class Scheduler:
         self.settings = settings or Settings()
         self.checking = checking
         self._check_every = checking.every_events
+        self._touched: list[Gpu] = []  # by the present event, where each is audited
         self.health = Health()
         self.on = True
         self.gpus: dict[str, Gpu] = {}
@@ -82,7 +83,7 @@ class Scheduler:
                 if gpu.floor.holder is None or not decide.end_turn_if_due(gpu, now_ns, out):
                     self._advance(gpu, now_ns, out)
                 else:
-                    self._deadlines.note(gpu, NEVER, now_ns)
+                    self._decided(gpu, NEVER, now_ns)
         if self.observations.open:
             self.observations.before_event(event, self.gpus, self.clients)
         # The two commonest are called by name, which costs the compiled core half as much.
@@ -94,9 +95,17 @@ class Scheduler:
             self._handlers[type(event)](event, now_ns, out)
         self._events += 1
         if self._events >= self._check_every:
-            self._events = 0
-            audit.audit(self.gpus, self.checking, self.health, self.clients, event)
+            self._audit(event)
         return out
+
+    def _audit(self, event: events.Event) -> None:
+        self._events = 0
+        if self._check_every > 1:
+            touched = [self.health.next_of(self.gpus)] if self.gpus else []
+        else:
+            touched, self._touched = list(dict.fromkeys(self._touched)), []
+        for gpu in touched:
+            audit.audit(gpu, self.checking, self.health, self.clients, event)
 
     def _went_back(self, event: events.Event, now_ns: int) -> int:
         self.health.note_clock(event, self._now_ns - now_ns)
@@ -114,7 +123,13 @@ class Scheduler:
         return self._deadlines.bound_ns
 
     def _advance(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-        self._deadlines.note(gpu, decide.decide(gpu, now_ns, out), now_ns)
+        self._decided(gpu, decide.decide(gpu, now_ns, out), now_ns)
+
+    def _decided(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
+        """All that changes a GPU's books ends here, but for what its clients say of their memory."""
+        self._deadlines.note(gpu, drop_ns, now_ns)
+        if self._check_every == 1:
+            self._touched.append(gpu)
 
     # ---- turns -------------------------------------------------------------------------------
 
@@ -141,7 +156,7 @@ class Scheduler:
             if not gpu.floor.group:
                 gpu.look.wake_at(NEVER)
             gpu.look.leave_end(False)
-            self._deadlines.note(gpu, NEVER, now_ns)
+            self._decided(gpu, NEVER, now_ns)
         else:
             self._advance(gpu, now_ns, out)
 
@@ -156,6 +171,8 @@ class Scheduler:
         # A holder's end was foreseen by how much of its holds it used to work; that is known better now.
         if changed or client.tenant.standing == HOLDING:
             self._advance(gpu, now_ns, out)
+        elif self._check_every == 1:
+            self._touched.append(gpu)
 
     # ---- clients -----------------------------------------------------------------------------
 
@@ -239,11 +256,15 @@ class Scheduler:
             gpu.set_used(tenant, memory.used_bytes)
         if gpu.residence.dirty:
             self._advance(gpu, now_ns, out)
+        elif self._check_every == 1:
+            self._touched.append(gpu)
 
     def _memory_asked(self, event: events.MemoryAsked, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event.client)
         if client is not None:
             client.tenant.memory.ask(client.key, event.seq, event.asked_bytes, now_ns, out)
+            if self._check_every == 1:
+                self._touched.append(client.gpu)
 
     def _lease_returned(self, event: events.LeaseReturned, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event.client)

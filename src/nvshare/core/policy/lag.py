@@ -11,7 +11,8 @@ Rules:
    ``begin_slices``: those without a quota are even when the first one has to wait outside. From then on all
    that is used counts, since somebody wants it.
 2. The sum of what is owed to those who wait is bounded by what can be repaid: a turn each, and a slice for
-   each that waits outside. What exceeds it slips, for all alike.
+   each that waits outside. Nobody alone is owed more than that and half a second; what exceeds it slips, for
+   all alike.
 3. A quota is a cap: who is ahead of the clock waits. While somebody waits outside it is kept over slices
    instead of turns, so one may be a slice ahead.
 
@@ -35,6 +36,8 @@ AWAY_MOST_NS: Final = 10 * SECOND
 """Who waits for a daemon that is away waits no longer than that: then it runs ungated."""
 REPAYABLE_FREE: Final = 2 * WHOLE // 100
 REPAYABLE_NS: Final = 5 * SECOND
+ALONE_NS: Final = SECOND // 2
+"""What one may be owed beyond what all may: others that are ahead of their quota make up for it."""
 
 
 # ---- the moments ---------------------------------------------------------------------------
@@ -118,25 +121,52 @@ def _forgive(gpu: Gpu, account: Account, turn_ns: int, until_ns: int) -> None:
 
 def slip(gpu: Gpu) -> None:
     """What cannot be repaid is not owed: hand-overs take time that no quota can have (rule 2)."""
-    pace, line = gpu.pace, gpu.line
-    clock, rest = pace.clock, pace.rest
-    weight = line.weight
-    owed = weight * clock.virtual_ns - line.weighted_ns
-    if line.free:
-        weight += rest.weight
-        owed += rest.weight * (clock.virtual_ns - rest.virtual_ns)
-    if owed <= 0:
-        return
+    owed, weight = _owed(gpu)
+    if owed <= (len(gpu.line.ready) + 1) * gpu.pace.turn_ns * WHOLE:
+        return  # as nearly always
+    most_ns = _repayable_ns(gpu)
+    if owed > most_ns * WHOLE:
+        _cap_each(gpu, most_ns + ALONE_NS)
+        owed, weight = _owed(gpu)
+        excess = owed - most_ns * WHOLE
+        if excess > 0:
+            gpu.pace.slip(excess // weight)
+
+
+def _owed(gpu: Gpu) -> tuple[int, int]:
+    """To all who wait, and their weight; times WHOLE."""
+    line, pace = gpu.line, gpu.pace
+    clock_ns, rest = pace.clock.virtual_ns, pace.rest
+    owed = line.weight * clock_ns - line.weighted_ns
+    if not line.free:
+        return owed, line.weight
+    return owed + rest.weight * (clock_ns - rest.virtual_ns), line.weight + rest.weight
+
+
+def _repayable_ns(gpu: Gpu) -> int:
+    """What those who wait may be owed together."""
     outside = len(gpu.residence.outside)
-    excess = owed - (len(line.ready) + outside + 1) * pace.turn_ns * WHOLE
-    if excess <= 0:
-        return
+    most_ns = (len(gpu.line.ready) + outside + 1) * gpu.pace.turn_ns
     if outside:
-        excess -= (outside + 1) * gpu.slice_ns() * WHOLE
-    if pace.free_weight() >= REPAYABLE_FREE:
-        excess -= REPAYABLE_NS * WHOLE  # a GPU with room can repay what an outage cost
-    if excess > 0:
-        pace.slip(excess // weight)
+        most_ns += (outside + 1) * gpu.slice_ns()
+    if gpu.pace.free_weight() >= REPAYABLE_FREE:
+        most_ns += REPAYABLE_NS  # a GPU with room can repay what an outage cost
+    return most_ns
+
+
+def _cap_each(gpu: Gpu, most_ns: int) -> None:
+    """Nobody alone is owed much more than all may be together: what slips would make debts of the others."""
+    pace, line = gpu.pace, gpu.line
+    if line.free:
+        pace.rest.cap_lag(most_ns, pace.clock)
+    for _ in range(len(line.ready)):
+        top = line.ready[0][2]
+        account = top.account
+        if (pace.clock.virtual_ns - account.virtual_ns) * account.weight <= most_ns * WHOLE:
+            return
+        gpu.unseat(top)
+        account.cap_lag(most_ns, pace.clock)
+        gpu.reseat(top)
 
 
 # ---- reading it ---------------------------------------------------------------------------------

@@ -48,6 +48,6 @@ def join(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> bool:
         billing.begin_group(gpu, now_ns)
     gpu.move(tenant, TOGETHER, now_ns)
     tenant.habits.note_turn()
-    client.ask(now_ns)
+    tenant.figures.lock_wait.note_zero()
     gates.open_gate(gpu, client, now_ns, out)
     return True
