@@ -54,6 +54,7 @@ class Ledger:
     slipped_ns: int = 0
     billed_ns: int = 0
     weight: int = WHOLE
+    share: bool = False  # it could borrow then, so its debts were forgiven
 
 
 class Model:
@@ -253,7 +254,7 @@ class Model:
             lag_ns += account.weight * (gpu.pace.slipped_ns - account.slip_mark_ns) / WHOLE
         billed_ns = account.billed_ns + account.expected_ns(self.now_ns)
         ledger = self.ledgers.get(key)
-        moved_on = ledger is None or ledger.weight != account.weight or not tenant.limited or tenant.share
+        moved_on = ledger is None or ledger.weight != account.weight or not tenant.limited or ledger.share
         if ledger is not None and not moved_on:
             slip_ns = gpu.pace.slipped_ns - ledger.slipped_ns
             due = account.weight * (clock.virtual_ns - ledger.virtual_ns + slip_ns) / WHOLE
@@ -264,7 +265,9 @@ class Model:
             assert lag_ns <= most_ns + 10, f"{key} is owed {lag_ns - most_ns} ns more than is due to it"
             if lag_ns < least_ns - 10:  # credit was capped: never into debt
                 assert lag_ns >= -10 - slipped, f"{key} lost {least_ns - lag_ns} ns and owes {-lag_ns}"
-        self.ledgers[key] = Ledger(lag_ns, clock.virtual_ns, gpu.pace.slipped_ns, billed_ns, account.weight)
+        self.ledgers[key] = Ledger(
+            lag_ns, clock.virtual_ns, gpu.pace.slipped_ns, billed_ns, account.weight, tenant.share
+        )
 
     def _check_snapshot(self) -> None:
         snapshot = self.core.snapshot(self.now_ns)

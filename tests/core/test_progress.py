@@ -47,7 +47,7 @@ def test_the_length_of_a_drain_is_not_learned_from_a_drop_that_was_never_sent() 
     for _ in range(4):
         while not clients.here[key].holds:
             clients.run(MS)
-        clients.run(90 * MS)
+        clients.run(9 * MS)
         assert clients.here[key].holds, "it lets go of itself"
         clients.release(key)
     clients.feed(events.ProcessGone(elsewhere))

@@ -49,7 +49,7 @@ def places(gpu: Gpu, tenant: Tenant) -> set[Standing]:
 
 def standing_at(at: Standing, percent: int) -> tuple[Gpu, Tenant]:
     gpu = Gpu("GPU-0", 16 << 30, 0, Settings(), 0)
-    tenant = Tenant("pod", PodLimits(0, percent), 0, 10**9, PodFigures(), 0)
+    tenant = Tenant("pod", PodLimits(0, percent), 10**9, PodFigures(), 0)
     for step in WAY[at]:
         gpu.move(tenant, step, 1)
     return gpu, tenant

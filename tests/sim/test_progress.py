@@ -61,7 +61,7 @@ def test_who_holds_on_while_no_daemon_is_there_pays_it_back() -> None:
     """Small quotas, daemons that live 2.5 s: much of some 10 s is a holder's, none of the whole run."""
     restart = FaultSpec("daemon_restart", 2 * SECOND_NS, for_ns=1500 * 10**6, every_ns=4 * SECOND_NS)
     scenario = replace(
-        mix("5+6+7+8+9+9+10+11+12+13"), faults=(restart,), duration_ns=90 * SECOND_NS
+        mix("5+6+7+8+9+9+10+11+12+13"), faults=(restart,), duration_ns=270 * SECOND_NS
     ).with_kernels((2_000_000, 2_000_000))
     tenants = run(scenario, 1).tenants
     assert max(tenant.worst_10s_points or 0 for tenant in tenants) > 5, "somebody held on"

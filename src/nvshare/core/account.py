@@ -51,15 +51,8 @@ class VirtualClock:
                 self._remainder = scaled % self.denominator
         return self.virtual_ns
 
-    def shown_at(self, now_ns: int) -> int:
-        """What it will show then, without moving it."""
-        elapsed_ns = now_ns - self.at_ns
-        if elapsed_ns <= 0:
-            return self.virtual_ns
-        return self.virtual_ns + (elapsed_ns * self.numerator + self._remainder) // self.denominator
-
     def set_rate(self, now_ns: int, numerator: int, denominator: int) -> None:
-        assert 0 < numerator <= denominator, (numerator, denominator)
+        assert 0 <= numerator <= denominator, (numerator, denominator)
         self.advance(now_ns)
         common = gcd(numerator, denominator)  # the compiled core is quick with small numbers
         numerator, denominator = numerator // common, denominator // common

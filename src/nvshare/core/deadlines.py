@@ -74,10 +74,6 @@ class Deadlines:
             drop_ns, _ = turn_end.turn_end(gpu, decided_ns)
             look.set_deadline(next_look_ns(gpu, drop_ns, decided_ns))
 
-    def settle_all(self) -> None:
-        for gpu in self._unqueued:
-            self.settle(gpu)
-
     def next_ns(self) -> int | None:
         """When the first GPU is due."""
         if self._unqueued:

@@ -213,6 +213,10 @@ class Gpu:
             length = max(SLICE_MIN_NS, min(SLICE_MAX_NS, length))
         return min(length, settings.max_runtime_ns)
 
+    def slice_is_fixed(self) -> bool:
+        """Set by hand, whatever the memory."""
+        return self.residence.override_ns > 0 or self.settings.switch_time_mode == "fixed"
+
     def slice_ns(self) -> int:
         """Of the present set."""
         if self.residence.outside and self.residence.slice_ns:

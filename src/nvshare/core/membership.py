@@ -28,7 +28,7 @@ from nvshare.core.view.snapshot import ClientRecord
 def _tenant(gpu: Gpu, pod: str, limits: PodLimits, now_ns: int) -> Tenant:
     figures = gpu.figures.departed.take(pod)
     window_ns = gpu.settings.compute_window_ns
-    tenant = Tenant(pod, limits, 0, window_ns, figures, now_ns)
+    tenant = Tenant(pod, limits, window_ns, figures, now_ns)
     tenant.account.owe(0, gpu.pace.clock_of(tenant))
     return tenant
 
@@ -60,6 +60,7 @@ def forget_former(gpu: Gpu, former: int, now_ns: int, out: list[Effect]) -> None
     tenant = gpu.tenants.get(expected.pod) if expected is not None else None
     if tenant is not None:
         tenant.memory.give_up(former, now_ns, out)
+        gpu.watch_recall(tenant)
         if tenant.standing == RESUMING and not gpu.returning.waits:
             forget_if_even(gpu, tenant, now_ns)
 
@@ -111,7 +112,8 @@ def resume(
     if former is not None:
         _replace(gpu, former, client, event, now_ns, out)
     elif expected is not None:
-        billing.charge(gpu, tenant, event.busy_ns - expected.billed_busy_ns)  # while no daemon was there
+        busy_ns = event.busy_ns - expected.billed_busy_ns  # while no daemon was there
+        billing.charge(gpu, tenant, gpu.returning.unbilled_ns(tenant.pod, busy_ns))
     memory = (event.used_bytes, event.reserve_seq, event.reserve_bytes)
     tenant.memory.resume(client.key, event.former, *memory, now_ns, out)
     gpu.set_used(tenant, tenant.memory.used_bytes)
@@ -120,6 +122,8 @@ def resume(
         residency.resume_member(gpu, tenant, now_ns)
     if scheduling_on and event.wants and not client.holds:
         turns.request(gpu, client, now_ns, out, back=restarted)
+    if client.holds:
+        gates.hint(gpu, client, gpu.hinted.waits, gpu.floor.beside and not tenant.limited, out)
     return client
 
 
@@ -128,7 +132,9 @@ def _replace(
 ) -> None:
     """Rule 1: what both agree on goes on; what the process no longer has ends."""
     tenant = client.tenant
-    if former.holds and not event.holds:
+    if not former.holds:  # its hold ended with its connection; what it did since is billed now
+        billing.charge(gpu, tenant, event.busy_ns - former.busy_ns)
+    elif not event.holds:
         turns.release(gpu, former, event.busy_ns, 0, now_ns, out)
     if former.wants and (event.holds or not event.wants):  # who holds asks again when it lets go
         _stop_asking(gpu, former, now_ns)

@@ -120,6 +120,10 @@ class MemoryAccount:
         self._absent.add(former)
         self._absent_until_ns = until_ns
 
+    def awaits_anybody(self) -> bool:
+        """A process of the pod that was known before a restart is alive, and not back."""
+        return bool(self._absent)
+
     def give_up(self, former: int, now_ns: int, out: list[Effect]) -> None:
         """It will not come back."""
         if former in self._absent:
@@ -269,17 +273,17 @@ class MemoryAccount:
 
     def _arrange(self, now_ns: int, out: list[Effect]) -> None:
         """Lease, recall or divide, whichever the present processes and limit call for."""
+        recalled = False
         if self.limit_bytes == 0:
             self._free_for_all(out)
         elif len(self.shares) == 1 and not self._absent:
             self._lease_all(out)
         else:
-            self._recall(out)
+            recalled = self._recall(out)
             self._divide(out)
-        recalling = any(share.recalling and share.connected for share in self.shares.values())
-        if not recalling:
+        if not any(share.recalling and share.connected for share in self.shares.values()):
             self._recall_until_ns = NEVER
-        elif self._recall_until_ns == NEVER:
+        elif recalled and self._recall_until_ns == NEVER:  # each is waited for once
             self._recall_until_ns = now_ns + RECALL_TIMEOUT_NS
         self._serve(now_ns, out)
 
@@ -309,16 +313,18 @@ class MemoryAccount:
             self._lease(share, self.limit_bytes, out)
             self._charge(share, max(self.limit_bytes, share.used_bytes))
 
-    def _recall(self, out: list[Effect]) -> None:
+    def _recall(self, out: list[Effect]) -> bool:
         """What a process may have without asking stays charged until it is known to be given up."""
+        recalled = False
         for share in self.shares.values():
             if share.leased:
                 self._charge(share, self._promised_bytes(share, share.lease_bytes))
                 if share.connected and not share.recalling:
-                    share.recalling = True
+                    share.recalling = recalled = True
                     out.append(RecallLease(share.client, share.generation))
             elif not share.asks and not share.connected:
                 self._charge(share, self._promised_bytes(share, share.told_bytes))
+        return recalled
 
     def _promised_bytes(self, share: Share, promised_bytes: int | None) -> int:
         """None: any amount, and a limit covers no more than the limit."""

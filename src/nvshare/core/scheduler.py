@@ -187,11 +187,10 @@ class Scheduler:
     def _client_resumed(self, event: events.ClientResumed, now_ns: int, out: list[Effect]) -> None:
         gpu = self._gpu_for_newcomer(event.client, event.gpu, now_ns)
         tenant = self._tenant(gpu, event.pod, now_ns)
-        former = self.clients.pop(event.former, None)
-        if former is not None and former.tenant is not tenant:  # it moved: the old place is left for good
-            self.clients[event.former] = former
-            self._process_gone(events.ProcessGone(event.former), now_ns, out)
-            former = None
+        former = self.clients.get(event.former)
+        if former is not None and former.tenant is not tenant:
+            raise ValueError(f"client {event.former:016x} is of another pod or GPU")
+        self.clients.pop(event.former, None)
         client = self.clients[event.client] = membership.resume(
             gpu, tenant, former, event, self.on, now_ns, out
         )
@@ -272,6 +271,7 @@ class Scheduler:
             return
         gpu, tenant = client.gpu, client.tenant
         tenant.memory.lease_returned(client.key, event.generation, event.used_bytes, now_ns, out)
+        gpu.watch_recall(tenant)
         gpu.set_used(tenant, tenant.memory.used_bytes)
         self._advance(gpu, now_ns, out)
 
@@ -334,12 +334,14 @@ class Scheduler:
             self.memory_sources[pod] = source
 
     def _limits_set(self, event: events.LimitsSet, now_ns: int, out: list[Effect]) -> None:
-        book = self._limits.setdefault(event.pod, LimitsBook())
+        book = self._limits.get(event.pod) or LimitsBook()
         book.put(event.source, event.memory_bytes, event.core_percent, event.share)
         limits = book.effective()
         self._note_memory_source(event.pod, limits.memory_source)
-        if not book.words():
-            del self._limits[event.pod]
+        if book.words():
+            self._limits[event.pod] = book
+        else:
+            self._limits.pop(event.pod, None)
         for gpu in self.gpus.values():
             tenant = gpu.tenants.get(event.pod)
             if tenant is not None:

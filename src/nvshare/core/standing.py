@@ -99,9 +99,6 @@ def _follows(standing: Standing) -> int:
 FOLLOWS: Final = tuple(_follows(standing) for standing in Standing)
 """By standing, a bit for each that may follow it."""
 
-WAITING: Final = frozenset({ASKING, IN_LINE, OUTSIDE})
-ON_THE_GPU: Final = frozenset({HOLDING, TOGETHER, DRAINING, UNDRAINED})
-
 
 def document() -> list[str]:
     """Both tables, for docs/architecture.md: what each standing means, and the transitions as a diagram."""

@@ -135,6 +135,7 @@ class Client:
         """The same process on a new connection: it has what the former had, and nobody counts it twice."""
         self.wants, former.wants = former.wants, False
         self.wanted_ns = former.wanted_ns
+        self.told_waiting = former.told_waiting
         self.holds, former.holds = former.holds, False
         self.dropping, former.dropping = former.dropping, False
         self.idle, former.idle = former.idle, False
@@ -225,9 +226,7 @@ class Tenant:
         "working",
     )
 
-    def __init__(
-        self, pod: str, limits: PodLimits, virtual_ns: int, window_ns: int, figures: PodFigures, now_ns: int
-    ) -> None:
+    def __init__(self, pod: str, limits: PodLimits, window_ns: int, figures: PodFigures, now_ns: int) -> None:
         self.pod = pod
         self.clients: dict[int, Client] = {}
         self.memory = MemoryAccount(limits.memory_bytes)
@@ -239,7 +238,7 @@ class Tenant:
         self.wanting = 0  # clients that want and do not hold an open gate
         self.holding = 0  # clients that hold, draining ones included
         self.working = 0  # holders not known to be idle
-        self.account = Account(limits.core_percent * WHOLE // 100, virtual_ns)
+        self.account = Account(limits.core_percent * WHOLE // 100, 0)
         self.window = UsageWindow(window_ns)
         self.figures = figures
         self.habits = Habits()

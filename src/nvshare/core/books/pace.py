@@ -113,7 +113,7 @@ class Pace:
 
     def left(self) -> int:
         """What quotas leave to them, or their floor."""
-        return max(self.floor(), WHOLE - self.active_weight)
+        return max(self.floor(), WHOLE - self.active_weight, 0)
 
     def free_weight(self) -> int:
         """What nobody active is entitled to."""
@@ -129,11 +129,7 @@ class Pace:
             self.clock.set_rate(now_ns, room, self.active_weight)
         else:
             self.clock.set_rate(now_ns, 1, 1)
-        left = self.left()
-        if self.active_unlimited and left:
-            self._fair.set_rate(now_ns, left, WHOLE * self.active_unlimited)
-        else:
-            self._fair.advance(now_ns)
+        self._fair.set_rate(now_ns, self.left(), WHOLE * max(1, self.active_unlimited))
         if rest_weight:
             weight = rest_weight * self.clock.denominator // self.clock.numerator
             self.rest.reweigh(max(1, weight), self.clock)

@@ -18,11 +18,12 @@ class Expected(NamedTuple):
 
 
 class Returning:
-    __slots__ = ("_expected", "_waited_for", "deadline_ns")
+    __slots__ = ("_billed_ns", "_expected", "_waited_for", "deadline_ns")
 
     def __init__(self) -> None:
         self._expected: dict[int, Expected] = {}  # by former id
         self._waited_for: set[int] = set()
+        self._billed_ns: dict[str, int] = {}  # by pod: what its processes were billed for the time between
         self.deadline_ns = NEVER
 
     def expect(self, former: int, pod: str, billed_busy_ns: int, now_ns: int) -> None:
@@ -47,6 +48,16 @@ class Returning:
         if not self._waited_for:
             self.deadline_ns = NEVER
         return self._expected.pop(former, None)
+
+    def unbilled_ns(self, pod: str, busy_ns: int) -> int:
+        """A process of the pod was busy so long while no daemon was there: what nobody was billed for yet.
+
+        Processes of a pod run together, so the longest of them is what the pod had.
+        """
+        billed_ns = self._billed_ns.get(pod, 0)
+        if busy_ns > billed_ns:
+            self._billed_ns[pod] = busy_ns
+        return max(0, busy_ns - billed_ns)
 
     def give_up(self) -> None:
         self._waited_for.clear()

@@ -61,15 +61,17 @@ def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
         gpu.reseat(tenant)
 
 
-def settle(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
-    """Bill the present hold so far (rule 2)."""
+def settle(gpu: Gpu, tenant: Tenant, now_ns: int, told: bool = True) -> None:
+    """Bill the present hold so far (rule 2); by what is expected, if its clients have not told just now."""
     account, hold = tenant.account, tenant.hold
     held_ns = account.pending_ns
     if account.open_ns != CLOSED:
         held_ns += now_ns - account.open_ns
     bill_ns = held_ns
     client = hold.client
-    if client is not None and not hold.shared and client.version >= 3:
+    if not told:
+        bill_ns = account.expected_ns(now_ns)
+    elif client is not None and not hold.shared and client.version >= 3:
         busy_ns = hold.busy_since_settled(client.busy_ns)
         if hold.exclusive:
             hold.note_told(held_ns - busy_ns)

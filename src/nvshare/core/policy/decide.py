@@ -88,8 +88,9 @@ def _run(gpu: Gpu, now_ns: int, out: list[Effect]) -> int:
 
 def _review_idlers(gpu: Gpu, now_ns: int) -> None:
     for tenant in gpu.idlers.pop_due(now_ns):
-        if tenant.standing == RESUMING and not gpu.returning.waits:
+        if tenant.standing == RESUMING:
             forget_if_even(gpu, tenant, now_ns)
+            continue
         if tenant.standing != IDLE:
             continue
         if tenant.idling.since_ns + ACTIVE_NS > now_ns:
@@ -107,6 +108,8 @@ def forget_if_even(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
     wait_ns = 0
     if tenant.limited:
         wait_ns = pace.clock.real_until(tenant.account.virtual_of_rest(pace.slipped_ns))
+    if gpu.returning.waits or tenant.memory.awaits_anybody():
+        wait_ns = max(wait_ns, ACTIVE_NS)  # it may still come back, and what it has counts
     if wait_ns > 0:
         gpu.idlers.look_at(tenant, now_ns + wait_ns)
     else:

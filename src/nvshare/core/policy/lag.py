@@ -9,7 +9,7 @@ Rules:
    ``settle``: time that nobody else wanted is not owed back. That is what a ``share``, and the group of
    those without a quota, used beyond their due while nobody outside wanted it;
    ``begin_slices``: those without a quota are even when the first one has to wait outside. From then on all
-   that is used counts, since somebody wants it.
+   that is used counts, since somebody wants it, until ``end_slices``: then their group is as good as even.
 2. The sum of what is owed to those who wait is bounded by what can be repaid: a turn each, and a slice for
    each that waits outside. Nobody alone is owed more than that and half a second; what exceeds it slips, for
    all alike.
@@ -89,9 +89,9 @@ def end_hold(gpu: Gpu, tenant: Tenant) -> None:
 
 
 def settle(gpu: Gpu, tenant: Tenant, until_ns: int) -> None:
-    """After a bill of one that may borrow."""
-    if not wanted_outside(gpu):
-        _forgive(gpu, tenant.account, turn_ns(gpu, tenant), until_ns)
+    """After a bill of one that may borrow: what it had since somebody outside wants it counts."""
+    wanted_ns = wanted_outside_ns(gpu, until_ns)
+    _forgive(gpu, tenant.account, turn_ns(gpu, tenant), until_ns, wanted_ns)
 
 
 def begin_slices(gpu: Gpu) -> None:
@@ -100,6 +100,12 @@ def begin_slices(gpu: Gpu) -> None:
     for tenant in gpu.tenants.values():
         if not tenant.limited:
             tenant.account.owe(0, fair)
+
+
+def end_slices(gpu: Gpu) -> None:
+    """Nobody waits outside any more: what the group had in slices beyond its minimum is not owed."""
+    pace = gpu.pace
+    pace.rest.cap_debt(pace.allowance(pace.rest.weight, OVERRUN_TURNS * pace.rest_turn_ns), pace.clock)
 
 
 def settle_rest(gpu: Gpu, until_ns: int) -> None:
@@ -111,11 +117,12 @@ def settle_rest(gpu: Gpu, until_ns: int) -> None:
         )
 
 
-def _forgive(gpu: Gpu, account: Account, turn_ns: int, until_ns: int) -> None:
+def _forgive(gpu: Gpu, account: Account, turn_ns: int, until_ns: int, wanted_ns: int = 0) -> None:
     pace = gpu.pace
     if account.virtual_ns <= pace.clock.virtual_ns:
         return  # it is not ahead at all
-    length_ns = max(turn_ns, min(until_ns - gpu.floor.turn_started_ns, OVERRUN_TURNS * turn_ns))
+    overrun_ns = min(until_ns - gpu.floor.turn_started_ns, OVERRUN_TURNS * turn_ns)
+    length_ns = max(turn_ns, overrun_ns, wanted_ns)
     account.cap_debt(pace.allowance(account.weight, length_ns), pace.clock)
 
 
@@ -188,22 +195,24 @@ def lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
     return gpu.pace.fair.virtual_ns - account.virtual_ns - had_ns
 
 
-def saved_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
-    """As the next daemon must know it: of an idle one no more than it would be owed if it woke now."""
-    account, clock = tenant.account, gpu.pace.clock
-    if tenant.standing != IDLE:
-        return account.lag_ns(clock, now_ns)
-    behind_ns = clock.virtual_ns - account.virtual_of_rest(gpu.pace.slipped_ns)
+def shown_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """Of an idle one no more than it would be owed if it woke now."""
+    if tenant.standing != IDLE or not tenant.limited:
+        return lag_ns(gpu, tenant, now_ns)
+    account = tenant.account
+    behind_ns = gpu.pace.clock.virtual_ns - account.virtual_of_rest(gpu.pace.slipped_ns)
     return min(behind_ns * account.weight // WHOLE, turn_ns(gpu, tenant))
 
 
-def wanted_outside(gpu: Gpu) -> bool:
-    """Somebody outside could use the GPU now: one without a quota, or that is not ahead of its own."""
-    clock_ns = gpu.pace.clock.virtual_ns
+def wanted_outside_ns(gpu: Gpu, now_ns: int) -> int:
+    """For how long somebody outside could have used the GPU: one without a quota, or not ahead of its own."""
+    clock, longest_ns = gpu.pace.clock, 0
     for tenant in gpu.residence.outside:
-        if not tenant.limited or tenant.account.virtual_ns <= clock_ns:
-            return True
-    return False
+        wanted_ns = now_ns - tenant.seat.since_ns
+        if tenant.limited:
+            wanted_ns = min(wanted_ns, clock.real_since(tenant.account.virtual_ns))
+        longest_ns = max(longest_ns, wanted_ns)
+    return longest_ns
 
 
 def due(gpu: Gpu, tenant: Tenant) -> bool:

@@ -3,8 +3,8 @@
 Rules:
 1. The members of the set are the tenants that may take turns. Together they fit under the safe
    limit, or there is only one of them.
-2. Who fits joins at once. Who does not waits outside (WAIT_FOR_MEM) and is promoted when there is
-   room (MEM_AVAILABLE). Later, smaller ones may be let in past it for a while, then no more.
+2. Who fits joins at once: that makes nobody's slice longer. Who does not waits outside (WAIT_FOR_MEM) and
+   is promoted when there is room (MEM_AVAILABLE).
 3. While somebody waits outside, the set runs for a slice, long enough that swapping its memory is
    cheap beside it. Then the set is emptied and the tenant that is owed most founds the next, if it is
    owed more than anybody inside: ``slices`` says when and who.
@@ -60,13 +60,9 @@ def place(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     if tenant.lodging.in_set:
         turns.line_up(gpu, tenant, now_ns)
         return
-    outside = residence.outside
-    may_overtake = (
-        not outside or now_ns - residence.oldest().seat.since_ns < gpu.settings.overtake_ns
-    ) and residence.founder is None
-    if may_overtake and fits(gpu, tenant, now_ns):
-        if outside:
-            residence.overtake(list(outside))
+    if residence.founder is None and fits(gpu, tenant, now_ns):
+        if residence.outside:
+            residence.overtake(list(residence.outside))
         join(gpu, tenant, now_ns)
         turns.line_up(gpu, tenant, now_ns)
     else:
@@ -94,10 +90,10 @@ def leave(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 
 def _wait_outside(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     first = not gpu.residence.slice_ns
+    for member in gpu.tenants.values():
+        if member.holding and (member.share or (first and not member.limited)):
+            billing.settle(gpu, member, now_ns, told=False)  # what it had until now nobody else wanted
     if first:
-        for member in gpu.tenants.values():
-            if member.holding and not member.limited:
-                billing.settle(gpu, member, now_ns)
         lag.begin_slices(gpu)
     gpu.move(tenant, OUTSIDE, now_ns)
     if first:
@@ -194,11 +190,8 @@ def _push_out_excess(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
 
 def _admit(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     residence = gpu.residence
-    patient_until_ns = residence.oldest().seat.since_ns + gpu.settings.overtake_ns
     passed: list[Tenant] = []
     for tenant in list(residence.outside):
-        if passed and now_ns >= patient_until_ns:
-            break
         if fits(gpu, tenant, now_ns):
             _let_in(gpu, tenant, now_ns, out)
             residence.overtake(passed)

@@ -9,8 +9,8 @@ Rules:
    much as a slice takes back, so that lags swing around even and not to one side of it. Who founds the
    next is the one that has been waiting for its due the longest: of two that are owed as much, the one
    that is due less.
-4. It ends early when nobody inside may run or pauses, and when somebody outside that others were let in
-   past has run out of patience (``NVSHARE_OVERTAKE_SEC``).
+4. It ends early when nobody inside may run or pauses. A slice of a length that was set by hand also ends
+   when somebody outside that others were let in past has run out of patience (``NVSHARE_OVERTAKE_SEC``).
 5. One that is ahead of its quota founds nothing: a quota is a cap. A ``share`` may, while nobody else can
    run.
 """
@@ -46,18 +46,16 @@ def end(gpu: Gpu, now_ns: int) -> None:
     if gpu.residence.slice_ns:
         gpu.residence.set_slice(0)
         gpu.reweigh(now_ns)
+        lag.end_slices(gpu)
 
 
 def _length_ns(gpu: Gpu, members: Iterable[Tenant], set_bytes: int) -> int:
     """Rule 2."""
     nominal_ns = gpu.nominal_slice_ns(set_bytes)
-    settings = gpu.settings
-    if settings.switch_time_mode == "fixed" or gpu.residence.override_ns:
-        return nominal_ns
     due = _due(gpu, members)
-    if due >= WHOLE:
+    if gpu.slice_is_fixed() or due >= WHOLE:
         return nominal_ns
-    fair_ns = settings.max_runtime_ns * due // (WHOLE - due)
+    fair_ns = gpu.settings.max_runtime_ns * due // (WHOLE - due)
     return min(nominal_ns, max(SLICE_MIN_NS, fair_ns))
 
 
@@ -83,6 +81,8 @@ def _impatient(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
     if not oldest.lodging.overtaken:
         return None, NEVER
     until_ns = oldest.seat.since_ns + gpu.settings.overtake_ns
+    if not gpu.slice_is_fixed():  # one that follows the memory is as short as swapping allows
+        until_ns = max(until_ns, gpu.residence.since_ns + gpu.residence.slice_ns)
     if now_ns < until_ns:
         return None, until_ns
     wait_ns = gpu.pace.clock.real_until(oldest.account.virtual_ns) if oldest.limited else 0

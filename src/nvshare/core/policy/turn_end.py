@@ -58,7 +58,7 @@ def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
         held_ns = held_ns * account.duty_percent // 100
     virtual_ns = account.virtual_ns + held_ns * WHOLE // account.weight
     end_ns, reason = NEVER, DropReason.QUOTA
-    if not holder.share or line.free or lag.wanted_outside(gpu):
+    if not holder.share or line.free or lag.wanted_outside_ns(gpu, now_ns) > 0:
         end_ns = _cap_end(gpu, holder, virtual_ns, now_ns)
     turn_end_ns = floor.turn_started_ns + tempo.turn_ns
     if turn_end_ns < end_ns and (top is not None or line.free):

@@ -147,8 +147,8 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
     was_active, was_limited = tenant.tempo.active, tenant.limited
     is_limited = percent < UNLIMITED_PERCENT
     pace, account = gpu.pace, tenant.account
-    if was_limited != is_limited and tenant.holding:
-        billing.settle(gpu, tenant, now_ns)
+    if tenant.holding and (was_limited != is_limited or tenant.share != share):
+        billing.settle(gpu, tenant, now_ns, told=False)  # by the rules it was held under
     gpu.deactivate(tenant, now_ns)
     if tenant.clients:
         pace.count_limited(is_limited - was_limited)

@@ -4,10 +4,10 @@ Rules:
 1. A holder that has not drained within the grace period is undrained. The next runs beside it, and both
    are billed.
 2. An undrained holder's gate opens again for a moment: what its kernel waits for may stand there.
-3. Then it runs by duty cycle, as much of the time as its quota is of the GPU, and until it has
-   drained in time ten times nobody waits for its drains.
-4. A pod on several GPUs may spin on one for what stands at its gate on another. It never waits at a
-   gate for longer than half a second, whatever it owes.
+3. Then it runs by duty cycle, as much of the time as it is due of the GPU, or while it owes time for a
+   moment now and then; and until it has drained in time ten times nobody waits for its drains.
+4. A pod on several GPUs may spin on one for what stands at its gate on another. It never waits for its
+   turn for longer than half a second, whatever it owes; while it owes, it is let in for a moment.
 5. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
    answered it.
 """
@@ -81,7 +81,10 @@ def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
 
 
 def _open_ns(gpu: Gpu, tenant: Tenant) -> int:
-    return max(TURN_MIN_NS, gpu.pace.effective(tenant.account.weight) * PERIOD_NS // WHOLE)
+    """How long its gate is open in a period."""
+    if tenant.limited and tenant.account.virtual_ns > gpu.pace.clock.virtual_ns:
+        return TURN_MIN_NS
+    return max(TURN_MIN_NS, gpu.pace.due_weight(tenant) * PERIOD_NS // WHOLE)
 
 
 def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
@@ -101,7 +104,7 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
         if hold.dropped_ns < 0:
             hold.drop(now_ns)
         gates.close_gates(gpu, tenant, DropReason.TURN, out)
-        floor.look_at(tenant, now_ns + PERIOD_NS)
+        floor.look_at(tenant, now_ns + max(TURN_MIN_NS, PERIOD_NS - _open_ns(gpu, tenant)))
     elif tenant.wanting:
         _reopen(gpu, tenant, now_ns, out)
     else:

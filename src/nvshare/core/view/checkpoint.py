@@ -89,10 +89,7 @@ class Gathering:
         now_ns = self._look(gpu)
         for client in tenant.clients.values():
             self._seen.add(client.key)
-            if client.connected:
-                self._clients[client.key] = ClientRecord(
-                    client.key, tenant.pod, gpu.key, _billed_busy_ns(client)
-                )
+            self._clients[client.key] = ClientRecord(client.key, tenant.pod, gpu.key, _billed_busy_ns(client))
         lag_ns = _settled_lag_ns(gpu, tenant, now_ns)
         if tenant.limited and (lag_ns < 0 or tenant.standing != RESUMING or gpu.returning.waits):
             since_ns = (now_ns - self._began_ns) * tenant.percent // 100
@@ -101,13 +98,16 @@ class Gathering:
 
 def _settled_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
     """Rules 1 and 2."""
-    lag_ns = lag.saved_lag_ns(gpu, tenant, now_ns)
-    client = tenant.hold.client
-    if client is not None and client.reports_busy and not tenant.hold.shared:
+    lag_ns = lag.shown_lag_ns(gpu, tenant, now_ns)
+    holders = [client for client in tenant.clients.values() if client.holds]
+    if holders and all(client.reports_busy for client in holders):
         lag_ns += tenant.account.expected_ns(now_ns)
     return lag_ns
 
 
 def _billed_busy_ns(client: Client) -> int:
+    """What its counter showed when it was last billed: since then, or since it was let through the gate."""
     hold = client.tenant.hold
-    return hold.busy_mark_ns if hold.client is client else client.busy_ns
+    if hold.client is client:
+        return hold.busy_mark_ns
+    return client.hold_mark_ns if client.holds else client.busy_ns

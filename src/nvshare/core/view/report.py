@@ -76,7 +76,7 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
     """The GPU's clock must be at this moment."""
     account = tenant.account
     held_ns = account.held_since_settled(now_ns)
-    lag_ns = lag.lag_ns(gpu, tenant, now_ns)
+    lag_ns = lag.shown_lag_ns(gpu, tenant, now_ns)
     window_ns = gpu.settings.compute_window_ns
     effective = 100.0
     if tenant.limited:
