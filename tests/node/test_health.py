@@ -72,7 +72,7 @@ def register_with_limit(daemon: DaemonProcess, pod: str, limit_bytes: int) -> Ra
     raw = daemon.connect()
     limit = {"memory_limit_bytes": limit_bytes, "gpu_uuid": gpu_key()}
     first = Message(T.REGISTER, pod_name=pod, pod_namespace="default", **limit)  # type: ignore[arg-type]
-    at_once = (first, Message(T.REQ_LOCK), Message(T.LOCK_RELEASED))
+    at_once = (first, Message(T.MEM_USED, arguments=(1 << 20, 0)), Message(T.MEM_USED, arguments=(0, 0)))
     raw.socket.sendall(b"".join(encode(message, V3) for message in at_once))
     raw.client_id = int(raw.expect(T.SCHED_ON).data, 16)
     raw.epoch = raw.expect(T.KEEP_ALIVE).arguments[1]

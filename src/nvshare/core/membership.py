@@ -122,6 +122,8 @@ def resume(
         residency.resume_member(gpu, tenant, now_ns)
     if scheduling_on and event.wants and not client.holds:
         turns.request(gpu, client, now_ns, out, back=restarted)
+    if tenant.standing == OUTSIDE:
+        residency.tell_waiting(gpu, tenant, now_ns, out)
     if client.holds:
         gates.hint(gpu, client, gpu.hinted.waits, gpu.floor.beside and not tenant.limited, out)
     return client

@@ -135,7 +135,6 @@ class Client:
         """The same process on a new connection: it has what the former had, and nobody counts it twice."""
         self.wants, former.wants = former.wants, False
         self.wanted_ns = former.wanted_ns
-        self.told_waiting = former.told_waiting
         self.holds, former.holds = former.holds, False
         self.dropping, former.dropping = former.dropping, False
         self.idle, former.idle = former.idle, False

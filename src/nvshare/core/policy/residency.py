@@ -98,10 +98,11 @@ def _wait_outside(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> N
     gpu.move(tenant, OUTSIDE, now_ns)
     if first:
         slices.begin(gpu, now_ns)
-    _tell_waiting(gpu, tenant, now_ns, out)
+    tell_waiting(gpu, tenant, now_ns, out)
 
 
-def _tell_waiting(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+def tell_waiting(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    """Those of its clients that wait outside and do not know it."""
     if _one_at_a_time(gpu) and not tenant.limited and _has_room(gpu, tenant, now_ns):
         return  # its turn will come like any other's, and no memory is awaited
     tenant.figures.begin_outside(now_ns)
