@@ -98,8 +98,8 @@ SETTINGS: Final = (
         "scheduling_mode",
         "auto",
         Choice(("auto", "serial", "concurrent")),
-        "who runs together: tenants that fit in memory (auto, concurrent; auto also lets a tenant run alone"
-        " that fits with nobody), or always one alone (serial)",
+        "who runs together: tenants that fit in memory (auto; concurrent is the same), or of those without a"
+        " quota always one alone (serial)",
     ),
     SettingRow(
         "NVSHARE_SWITCH_TIME_MODE",
@@ -177,7 +177,8 @@ SETTINGS: Final = (
         "overtake_ns",
         "10",
         Whole(0, 3600, "s", NS_PER_SEC),
-        "how long small requests may pass a big one that waits for memory; then room is made",
+        "how long small requests may pass a big one that waits for memory, where slices are fixed or set by hand;"
+        " then room is made. A slice that follows the memory ends when its time has come",
     ),
     SettingRow("NVSHARE_QUOTA_CARRYOVER_PERCENT", "", "25", Whole(0, 100, "%"), _NO_EFFECT),
     SettingRow("NVSHARE_DROP_TAIL_BILLING_PERCENT", "", "70", Whole(0, 100, "%"), _NO_EFFECT),
