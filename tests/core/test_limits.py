@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nvshare.core import events
 from nvshare.core.limits import LimitsBook, PodLimits
+from nvshare.core.scheduler import Scheduler
 
 GIB = 1 << 30
 
@@ -42,3 +44,11 @@ def test_what_cannot_be_meant_is_refused(source: str, memory: int, percent: int,
     with pytest.raises(ValueError, match=words):
         book.put(source, memory, percent, None)
     assert book.effective() == PodLimits()
+
+
+def test_a_refused_word_leaves_no_trace() -> None:
+    """The pod was known as limited from then on, by nobody's word."""
+    core = Scheduler()
+    with pytest.raises(ValueError, match=r"1\.\.100"):
+        core.handle(events.LimitsSet("pod", "ctl", None, 0), 1)
+    assert list(core.limited_pods()) == []

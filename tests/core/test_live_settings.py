@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from nvshare.core import events
 
 from .clients import GIB, MS, SECOND, Clients
@@ -56,3 +58,20 @@ def test_a_shorter_window_shows_what_it_covers() -> None:
         assert tenant.window_limit_ns == 100 * MS
         assert tenant.window_used_ns < 160 * MS, f"{tenant.window_used_ns / MS:.0f} of 500 ms"
         clients.run(100 * MS)
+
+
+@pytest.mark.parametrize(("processes", "reports"), [(1, False), (2, False), (2, True)])
+def test_time_that_was_borrowed_is_not_owed_when_borrowing_ends(processes: int, reports: bool) -> None:
+    """Alone for 20 s with ``share`` of 20 %, then without: it owed 16 s, and had 0 % until time repaid it."""
+    clients = Clients()
+    clients.limit("pod", 20, share=True)
+    keys = [clients.register("pod") for _ in range(processes)]
+    for key in keys:
+        clients.ask(key)
+    for _ in range(20):
+        clients.run(SECOND)
+        for key in keys if reports else ():
+            clients.feed(events.BusyReported(key, clients.busy_ns(clients.here[key]), 0))
+    clients.limit("pod", 20)
+    had = clients.percents(10 * SECOND)
+    assert abs(had["pod"] - 20) < 1, f"{had}, owes {clients.tenant('pod').debt_ns / SECOND:.1f} s"

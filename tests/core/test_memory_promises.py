@@ -61,3 +61,52 @@ def test_one_that_cannot_ask_is_charged_what_it_was_told() -> None:
     assert clients.tenant("pod").charged_bytes == 5 * GIB
     assert reserve(clients, asks, 1, 9) == [effects.Refused(asks, 1, LIMIT, 5 * GIB, 9 * GIB)]
     assert reserve(clients, asks, 2, 5) == [effects.Reserved(asks, 2, 5 * GIB, LIMIT)]
+
+
+def test_a_late_returned_lease_leaves_no_question_unanswered() -> None:
+    """One of two returned its lease after 5 s; its next question waited for the other, with no end set."""
+    clients = Clients()
+    clients.register("pod")
+    late = clients.register("pod")
+    clients.limit("pod", memory_bytes=LIMIT)
+    clients.run(6 * SECOND)
+    clients.feed(events.LeaseReturned(late, 1, 0))
+    clients.run(SECOND)
+    answers = reserve(clients, late, 1, 1)
+    due_ns = clients.core.next_deadline_ns()
+    assert answers == [effects.Refused(late, 1, LIMIT, LIMIT, GIB)], f"{answers}, next deadline {due_ns}"
+
+
+def two_processes() -> tuple[Clients, int, int]:
+    """One of them has 6 of the limit of 10 GiB, and neither a lease."""
+    clients = Clients()
+    clients.limit("pod", memory_bytes=LIMIT)
+    large, small = clients.register("pod", used_bytes=6 * GIB), clients.register("pod")
+    clients.feed(events.LeaseReturned(large, 1, 6 * GIB))
+    return clients, large, small
+
+
+def charged_when_back(clients: Clients, *keys: int) -> list[float]:
+    """How many GiB the pod's processes may have together, after each that is back."""
+    charged = []
+    for key in keys:
+        clients.come_back(key)
+        clients.run(SECOND)
+        charged.append(clients.tenant("pod").charged_bytes / GIB)
+    return charged
+
+
+def test_nobody_is_leased_the_limit_however_late_the_others_are() -> None:
+    """Five seconds after a restart the first that was back was leased everything: 16 of 10 GiB in all."""
+    clients, large, small = two_processes()
+    clients.restart(10 * MS)
+    clients.run(6 * SECOND)
+    assert charged_when_back(clients, small, large) == [0, 6]
+
+
+def test_a_process_between_two_connections_is_expected_by_the_next_daemon() -> None:
+    """It had none when the checkpoint was taken, so it was not in it: 16 of 10 GiB in all."""
+    clients, large, small = two_processes()
+    clients.feed(events.ClientDisconnected(large))
+    clients.restart(10 * MS)
+    assert charged_when_back(clients, small, large) == [0, 6]

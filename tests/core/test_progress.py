@@ -6,6 +6,7 @@ import pytest
 
 from nvshare.core import events
 from nvshare.core.audit import EVERY_EVENT, SAMPLED
+from nvshare.core.settings import Settings
 
 from .clients import MS, SECOND, Clients
 
@@ -88,3 +89,31 @@ def test_time_that_goes_back_raises_where_everything_is_checked() -> None:
     clients = Clients(checking=EVERY_EVENT)
     with pytest.raises(ValueError, match="went back"):
         clients.core.handle(events.Woken(), clients.now_ns - 1)
+
+
+@pytest.mark.parametrize("kernel_ms", [600, 2000])
+def test_kernels_that_outlast_the_drain_grace_are_held_to_the_quota(kernel_ms: int) -> None:
+    """One that had not drained in time was let in again soon, whatever it owed: 56 to 80 % for 10 %."""
+    clients = Clients(checking=SAMPLED)
+    clients.limit("slow", 10)
+    clients.limit("other", 90)
+    clients.ask(clients.register("slow", drain_ns=kernel_ms * MS))
+    clients.ask(clients.register("other"))
+    clients.run(30 * SECOND)
+    before_ns = clients.tenant("slow").billed_ns
+    clients.run(120 * SECOND)
+    billed = 100 * (clients.tenant("slow").billed_ns - before_ns) / (120 * SECOND)
+    assert abs(billed - 10) < 2, f"{billed:.1f} % billed"
+
+
+def test_an_unlimited_pod_on_two_gpus_takes_little_more_than_is_due() -> None:
+    """It was let in every half second, for as long as if its quota were 100 %: 25 % where 1 % is due."""
+    clients = Clients(Settings(unlimited_min_percent=1), gpus=2, checking=SAMPLED)
+    for pod in ("p", "q"):
+        clients.limit(pod, 50)
+    keys = [clients.register(pod) for pod in ("p", "q", "spans")]
+    for key in (*keys, clients.register("spans", gpu="GPU-1")):
+        clients.ask(key)
+    clients.run(10 * SECOND)
+    had = clients.percents(20 * SECOND)
+    assert 0.5 < had["spans"] < 3, f"{had}"

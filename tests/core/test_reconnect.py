@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nvshare.core import effects, events
+from nvshare.core.audit import SAMPLED
 
 from .clients import GIB, MS, NEVER_NS, SECOND, Clients
 
@@ -87,3 +88,90 @@ def test_idle_time_is_no_credit_after_a_restart() -> None:
     clients.come_back(busy)
     had = clients.percents(60 * SECOND)
     assert had.get("q", 0.0) > 45, f"{had}"
+
+
+def test_work_without_a_connection_is_billed() -> None:
+    """A process lost its connection in every turn and worked on: what it did until it was back was free.
+
+    With a quota of 20 % it had 98 % of the time, and was billed for 2 %.
+    """
+    clients = Clients(checking=SAMPLED)
+    clients.limit("flaps", 20)
+    clients.limit("other", 80)
+    key = clients.register("flaps")
+    clients.ask(key)
+    clients.ask(clients.register("other"))
+    began_ns = clients.now_ns
+    while clients.now_ns < began_ns + 20 * SECOND:
+        clients.run(5 * MS)
+        if clients.here[key].holds and clients.here[key].release_ns == NEVER_NS:
+            clients.feed(events.ClientDisconnected(key))
+            clients.run(200 * MS)
+            key = clients.come_back(key)
+    passed_ns = clients.now_ns - began_ns
+    worked = 100 * clients.busy_ns(clients.here[key]) / passed_ns
+    billed = 100 * clients.tenant("flaps").billed_ns / passed_ns
+    assert abs(billed - worked) < 1, f"it worked {worked:.1f} % of the time and was billed for {billed:.1f} %"
+    assert abs(worked - 20) < 2, f"it worked {worked:.1f} % of the time"
+
+
+def test_a_restart_bills_a_pod_of_several_processes_once() -> None:
+    """Each of its processes was billed for the time without a daemon: four of them 8 s for 2 s on the GPU."""
+    clients = Clients()
+    clients.limit("pod", 50)
+    keys = [clients.register("pod") for _ in range(4)]
+    for key in keys:
+        clients.ask(key)
+    clients.run(SECOND)
+    while not clients.here[keys[0]].holds:
+        clients.run(MS)
+    began_ns = clients.here[keys[0]].granted_ns
+    clients.restart(2 * SECOND)
+    for key in keys:
+        clients.come_back(key)
+    had_ns, billed_ns = clients.now_ns - began_ns, clients.tenant("pod").billed_ns
+    assert abs(billed_ns - had_ns) < 10 * MS, f"{billed_ns / SECOND:.2f} s billed for {had_ns / SECOND:.2f} s"
+
+
+def test_a_tenant_of_a_former_daemon_that_nobody_needs_is_forgotten() -> None:
+    """All its processes had ended, and what it owed was repaid while others were waited for: it stayed."""
+    clients = two_of_fifty()
+    stays, ends = clients.register("p"), clients.register("q", always_busy=False)
+    clients.ask(ends)
+    clients.run(30 * MS)
+    clients.feed(events.ProcessGone(ends))
+    del clients.here[ends]
+    clients.restart(100 * MS)
+    clients.run(2 * SECOND)
+    clients.come_back(stays)
+    clients.run(60 * SECOND)
+    known = [tenant.pod for tenant in clients.gpu().tenants]
+    assert known == ["p"], f"{known} after a minute"
+
+
+def test_one_that_was_told_to_wait_for_memory_is_told_when_there_is_some() -> None:
+    """It came back on another connection while it waited, and MEM_AVAILABLE was never sent."""
+    clients = Clients()
+    inside = clients.register("inside", used_bytes=9 * GIB)
+    outside = clients.register("outside", used_bytes=9 * GIB)
+    clients.ask(inside)
+    assert effects.WaitForMemory(outside) in clients.ask(outside)
+    outside = clients.come_back(outside)
+    while not clients.here[outside].holds:
+        clients.run(100 * MS)
+    told = clients.gpu().memory_available_total
+    assert told == 1, f"told {told} times"
+
+
+def test_a_holder_that_comes_back_is_told_that_others_wait() -> None:
+    """It was told that nobody does, though another tenant was in line."""
+    clients = two_of_fifty()
+    first, second = clients.register("p"), clients.register("q")
+    clients.ask(first)
+    clients.ask(second)
+    clients.run(5 * MS)
+    assert clients.holders() == {"p"}
+    busy_ns = clients.busy_ns(clients.here[first])
+    told = clients.feed(events.ClientResumed(99, "p", "GPU-0", first, True, False, busy_ns, 0))
+    hints = [effect.others_wait for effect in told if isinstance(effect, effects.TellHints)]
+    assert hints[-1:] == [True], f"{told}"
