@@ -177,8 +177,8 @@ SETTINGS: Final = (
         "overtake_ns",
         "10",
         Whole(0, 3600, "s", NS_PER_SEC),
-        "how long small requests may pass a big one that waits for memory, where slices are fixed or set by hand;"
-        " then room is made. A slice that follows the memory ends when its time has come",
+        "how long small requests may pass a big one that waits for memory, where slices are fixed or set by"
+        " hand; then room is made. A slice that follows the memory ends when its time has come",
     ),
     SettingRow("NVSHARE_QUOTA_CARRYOVER_PERCENT", "", "25", Whole(0, 100, "%"), _NO_EFFECT),
     SettingRow("NVSHARE_DROP_TAIL_BILLING_PERCENT", "", "70", Whole(0, 100, "%"), _NO_EFFECT),
