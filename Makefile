@@ -7,10 +7,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := build/compiled
 FOR ?= 60
+EVENTS ?= 20000000
+SEED ?= 1000
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +108,7 @@ bench: $(READY) $(LOCK_CYCLES) simgpu interposer compiled ## the figures that ar
 verify: $(READY) simgpu interposer prometheus compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify tests/sim
 	@echo "the rest one at a time: they measure" && $(BIN)/python -m pytest -q -m verify --ignore=tests/sim
+	@$(MAKE) --no-print-directory verify-core
 	@$(MAKE) --no-print-directory verify-slices
 	@$(MAKE) --no-print-directory verify-processes
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
@@ -123,6 +126,9 @@ verify-shares: $(READY) ## quotas in virtual time, every mix, kernel length and 
 
 verify-slices: $(READY) ## quotas of tenants whose memory does not fit together, every mix, as a table
 	$(BIN)/python -m tests.core.slices
+
+verify-core: $(READY) compiled ## the core under 20,000,000 random events, every rule checked; EVENTS=, SEED=
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.core.driver --events $(EVENTS) --seed $(SEED) --seeds 8
 
 verify-processes: $(READY) libraries ## the same by real processes on a simulated GPU; takes an hour and a half
 	$(BIN)/python -m tests.local.shares

@@ -16,10 +16,8 @@ from .driver_calm import Calm
 from .driver_views import GIB, MS, RULES, SECOND
 from .driver_world import Core, MakeCore, checked_core
 
-SAMPLE: Final = 40_000
+SAMPLE: Final = 40_000  # `make verify-core` is the whole
 SAMPLES: Final = 8
-WHOLE: Final = 20_000_000
-WHOLES: Final = 8
 FOUND_WITHIN: Final = 400_000
 """A planted defect is found within so many events."""
 
@@ -27,12 +25,6 @@ FOUND_WITHIN: Final = 400_000
 @pytest.mark.parametrize("seed", range(SAMPLES))
 def test_no_rule_is_broken(seed: int) -> None:
     assert Driver(seed).run(SAMPLE) >= SAMPLE
-
-
-@pytest.mark.verify
-@pytest.mark.parametrize("seed", range(1000, 1000 + WHOLES))
-def test_no_rule_is_broken_by_the_whole(seed: int) -> None:
-    assert Driver(seed).run(WHOLE // WHOLES) >= WHOLE // WHOLES
 
 
 def test_a_reconnecting_process_of_a_pod_in_line_stops_nobody() -> None:

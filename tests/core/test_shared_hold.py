@@ -67,3 +67,19 @@ def test_its_dead_time_is_learned(model: Model) -> None:
         model.pass_time(20 * MS)
     assert before_ns < model.gpu().pace.dead_ns <= 2 * MS
     assert billed_ms(model) == 29 * 6
+
+
+def test_a_second_process_is_held_to_the_quota_whatever_the_first_was_known_to_work(model: Model) -> None:
+    """What was learned of a half-idle process was taken for the pod's, and its quota never held again."""
+    first = model.register("pair")
+    for number in range(1, 12):  # a third of each hold is worked in
+        model.request(first)
+        let_go(model, first, 9 * MS, busy_ns=number * 3 * MS)
+        model.pass_time(40 * MS)
+    assert model.tenant("pair").account.duty_percent < 50
+    second = model.register("pair")
+    model.request(first)
+    model.request(second)
+    model.pass_time(200 * MS)
+    assert model.clients[first].dropping
+    assert model.clients[second].dropping

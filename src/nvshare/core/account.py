@@ -135,6 +135,10 @@ class Account:
         """Learn from a hold that was worked in for so much of it."""
         self.duty_percent += (max(1, duty_percent) - self.duty_percent + 3) // 4
 
+    def expect_all(self) -> None:
+        """Nobody will tell how much of the present hold is worked in: all of it, as far as is known."""
+        self.duty_percent = 100
+
     def virtual_at(self, now_ns: int) -> int:
         """Where the account will stand when what it holds now is billed."""
         return self.virtual_ns + self.expected_ns(now_ns) * WHOLE // self.weight

@@ -21,6 +21,8 @@ def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
         # Nothing of the hold that begins is billed yet, so the lag is the plain difference.
         virtual_ns = gpu.pace.clock.virtual_ns - account.virtual_ns
         tenant.hold.admit(client, virtual_ns * account.weight // WHOLE)
+        if tenant.hold.shared:
+            account.expect_all()
     client.enter(now_ns)
     if account.open_ns == CLOSED:
         account.open(now_ns)
