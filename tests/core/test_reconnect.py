@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nvshare.core import effects, events
 from nvshare.core.audit import SAMPLED
+from nvshare.core.scheduler import Scheduler
 
 from .clients import GIB, MS, NEVER_NS, SECOND, Clients
 
@@ -175,3 +178,76 @@ def test_a_holder_that_comes_back_is_told_that_others_wait() -> None:
     told = clients.feed(events.ClientResumed(99, "p", "GPU-0", first, True, False, busy_ns, 0))
     hints = [effect.others_wait for effect in told if isinstance(effect, effects.TellHints)]
     assert hints[-1:] == [True], f"{told}"
+
+
+def _half_idle(core: Scheduler, at_ns: int) -> tuple[int, int]:
+    """A process that works in a twentieth of its holds; its counter, and the time by then."""
+    busy_ns = 0
+    for _ in range(40):
+        core.handle(events.LockRequested(1), at_ns)
+        busy_ns += MS // 2
+        at_ns += 10 * MS
+        core.handle(events.LockReleased(1, busy_ns, MS), at_ns)
+        at_ns += 3 * SECOND
+        core.handle(events.Woken(), at_ns)
+    return busy_ns, at_ns
+
+
+def _alone(percent: int = 10) -> Scheduler:
+    core = Scheduler()
+    core.handle(events.GpuSeen("GPU-0", 16 * GIB), SECOND)
+    core.handle(events.LimitsSet("pod", "ctl", None, percent), SECOND)
+    core.handle(events.ClientRegistered(1, "pod", "GPU-0"), SECOND)
+    return core
+
+
+@pytest.mark.parametrize("how", ["off and on", "reconnect"])
+def test_a_hold_that_ends_without_a_word_is_billed_as_it_was_expected_to_be(how: str) -> None:
+    """All of a hold of a minute was billed to a process that worked in a twentieth of it."""
+    core = _alone()
+    busy_ns, now_ns = _half_idle(core, 2 * SECOND)
+    core.handle(events.LockRequested(1), now_ns)
+    now_ns += 60 * SECOND
+    if how == "off and on":
+        core.handle(events.SchedulingSet(False), now_ns)
+        core.handle(events.SchedulingSet(True), now_ns)
+    else:
+        core.handle(events.ClientDisconnected(1), now_ns)
+        busy_ns += 3 * SECOND
+        core.handle(events.ClientResumed(2, "pod", "GPU-0", 1, False, False, busy_ns, 0), now_ns)
+    [tenant] = core.snapshot(now_ns).gpus[0].tenants
+    assert tenant.billed_ns < 5 * SECOND
+    assert tenant.debt_ns < SECOND
+
+
+def test_time_while_scheduling_was_off_is_not_billed_after_a_restart() -> None:
+    core, now_ns = _alone(), 2 * SECOND
+    core.handle(events.SchedulingSet(False), now_ns)
+    now_ns += 60 * SECOND
+    checkpoint = core.checkpoint(now_ns)
+    after = Scheduler()
+    after.handle(events.GpuSeen("GPU-0", 16 * GIB), now_ns)
+    after.handle(events.Restored(checkpoint), now_ns)
+    after.handle(events.ClientResumed(2, "pod", "GPU-0", 1, False, False, 60 * SECOND, 0), now_ns)
+    [tenant] = after.snapshot(now_ns).gpus[0].tenants
+    assert (tenant.billed_ns, tenant.debt_ns) == (0, 0)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_nobody_can_have_worked_longer_than_it_was_away(restarted: bool) -> None:
+    """A counter that is out of all bounds barred the pod for ever."""
+    core, now_ns = _alone(), 2 * SECOND
+    if restarted:
+        checkpoint = core.checkpoint(now_ns)
+        core = Scheduler()
+        core.handle(events.GpuSeen("GPU-0", 16 * GIB), now_ns)
+        core.handle(events.Restored(checkpoint), now_ns)
+    else:
+        core.handle(events.ClientDisconnected(1), now_ns)
+    now_ns += SECOND
+    core.handle(events.ClientResumed(2, "pod", "GPU-0", 1, False, False, 2**64 - 1, 0), now_ns)
+    [tenant] = core.snapshot(now_ns).gpus[0].tenants
+    assert tenant.billed_ns <= (11 if restarted else 1) * SECOND
+    core.handle(events.ProcessGone(2), now_ns)
+    core.handle(events.Woken(), now_ns + 200 * SECOND)
+    assert core.snapshot(now_ns + 200 * SECOND).gpus[0].tenants == ()

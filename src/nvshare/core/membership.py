@@ -48,8 +48,8 @@ def expect_tenant(gpu: Gpu, pod: str, limits: PodLimits, lag_ns: int, away_ns: i
     gpu.idlers.look_at(tenant, now_ns + ACTIVE_NS)
 
 
-def expect_client(gpu: Gpu, record: ClientRecord, now_ns: int) -> None:
-    gpu.returning.expect(record.client, record.pod, record.billed_busy_ns, now_ns)
+def expect_client(gpu: Gpu, record: ClientRecord, away_ns: int, now_ns: int) -> None:
+    gpu.returning.expect(record.client, record.pod, record.billed_busy_ns, now_ns - away_ns, now_ns)
     tenant = gpu.tenants[record.pod]
     tenant.memory.expect(record.client, gpu.returning.deadline_ns)
     gpu.watch_recall(tenant)
@@ -112,7 +112,7 @@ def resume(
     if former is not None:
         _replace(gpu, former, client, event, now_ns, out)
     elif expected is not None:
-        busy_ns = event.busy_ns - expected.billed_busy_ns  # while no daemon was there
+        busy_ns = gpu.returning.busy_while_away_ns(expected, event.busy_ns, now_ns)
         billing.charge(gpu, tenant, gpu.returning.unbilled_ns(tenant.pod, busy_ns))
     memory = (event.used_bytes, event.reserve_seq, event.reserve_bytes)
     tenant.memory.resume(client.key, event.former, *memory, now_ns, out)
@@ -135,14 +135,14 @@ def _replace(
     """Rule 1: what both agree on goes on; what the process no longer has ends."""
     tenant = client.tenant
     if not former.holds:  # its hold ended with its connection; what it did since is billed now
-        billing.charge(gpu, tenant, event.busy_ns - former.busy_ns)
+        billing.charge(gpu, tenant, former.unbilled_ns(event.busy_ns, now_ns))
     elif not event.holds:
         turns.release(gpu, former, event.busy_ns, 0, now_ns, out)
     if former.wants and (event.holds or not event.wants):  # who holds asks again when it lets go
         _stop_asking(gpu, former, now_ns)
     tenant.hold.hand_over(former, client)
     client.take_over(former)
-    former.disconnect()
+    former.disconnect(now_ns)
     tenant.remove_client(former)
     if client.dropping:  # the first one went to the old connection
         out.append(client.drop_for[DropReason.TURN])
@@ -150,7 +150,7 @@ def _replace(
 
 def disconnect(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     """Turn and queue place end at once, before anybody else is granted anything."""
-    client.disconnect()
+    client.disconnect(now_ns)
     tenant = client.tenant
     if not any(other.connected for other in tenant.clients.values()):
         tenant.figures.go(now_ns)
@@ -168,7 +168,7 @@ def _stop_asking(gpu: Gpu, client: Client, now_ns: int) -> None:
 def _withdraw(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     if client.wants:
         _stop_asking(gpu, client, now_ns)
-    turns.release(gpu, client, None, 0, now_ns, out)
+    turns.release(gpu, client, None, 0, now_ns, out, lost=True)
 
 
 def withdraw_all(gpu: Gpu, now_ns: int) -> None:

@@ -389,7 +389,7 @@ class Scheduler:
         for record in checkpoint.clients:
             gpu = self.gpus.get(record.gpu)
             if gpu is not None:
-                membership.expect_client(gpu, record, now_ns)
+                membership.expect_client(gpu, record, away_ns, now_ns)
         for gpu in self.gpus.values():
             self._advance(gpu, now_ns, out)
 

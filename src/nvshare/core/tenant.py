@@ -43,6 +43,8 @@ class Client:
         "holds",
         "idle",
         "key",
+        "left_ns",
+        "presumed_ns",
         "tenant",
         "told_waiting",
         "version",
@@ -69,6 +71,8 @@ class Client:
         self.granted_ns = 0
         self.hints = (False, False, False)  # as last told
         self.told_waiting = False  # WAIT_FOR_MEM was sent for the present request
+        self.left_ns = 0  # when its connection ended
+        self.presumed_ns = 0  # what it was billed then without having told
 
     @property
     def reports_busy(self) -> bool:
@@ -128,8 +132,16 @@ class Client:
     def tell_hints(self, hints: tuple[bool, bool, bool]) -> None:
         self.hints = hints
 
-    def disconnect(self) -> None:
+    def disconnect(self, now_ns: int) -> None:
         self.connected = False
+        self.left_ns = now_ns
+
+    def presume(self, bill_ns: int) -> None:
+        self.presumed_ns = bill_ns
+
+    def unbilled_ns(self, busy_ns: int, now_ns: int) -> int:
+        """Of what its counter shows now: what it did since its connection ended, no more than it can have."""
+        return min(busy_ns - self.busy_ns - self.presumed_ns, now_ns - self.left_ns)
 
     def take_over(self, former: Client) -> None:
         """The same process on a new connection: it has what the former had, and nobody counts it twice."""

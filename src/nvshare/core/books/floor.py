@@ -31,6 +31,7 @@ class Hold:
         "from_ns",
         "lag_ns",
         "late_ns",
+        "lost",
         "shared",
         "told",
         "unused_ns",
@@ -48,6 +49,7 @@ class Hold:
         self.exclusive = False  # the tenant has, or is draining, a turn of its own
         self.counted_bytes = 0  # of its memory, among what is running
         self.dropped_ns = -1  # when it was told to let go, and has not since
+        self.lost = False  # a client that tells its busy time left without doing so
         self.late_ns = -1  # since when it runs beside others undrained
 
     def admit(self, client: Client, lag_ns: int) -> None:
@@ -67,6 +69,9 @@ class Hold:
         """A client let go without a word on its busy time: the hold is billed whole."""
         self.shared = True
         self.from_ns = 0
+
+    def lose(self) -> None:
+        self.lost = True
 
     def stint_began(self, at_ns: int) -> None:
         if self.from_ns == CLOSED or at_ns < self.from_ns:
@@ -91,7 +96,7 @@ class Hold:
     def end(self) -> None:
         self.client = None
         self.from_ns = CLOSED
-        self.shared = self.beside = self.told = self.exclusive = False
+        self.shared = self.beside = self.told = self.exclusive = self.lost = False
         self.unused_ns = 0
         self.dropped_ns = self.late_ns = -1
 

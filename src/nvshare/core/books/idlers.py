@@ -37,6 +37,7 @@ class Idlers:
     def look_at(self, tenant: Tenant, at_ns: int) -> None:
         """One look a tenant is pending at a time: an earlier one looks again by itself."""
         idling = tenant.idling
+        at_ns = min(at_ns, NEVER - 1)
         if at_ns < idling.look_ns:
             idling.look_ns = at_ns
             self._serial += 1

@@ -60,7 +60,7 @@ class Line:
             self.arrivals.remove(tenant)
 
     def put(self, tenant: Tenant, now_ns: int) -> None:
-        if tenant.spans_gpus:
+        if tenant.spans_gpus or tenant.habits.late_turns:
             self.urgent[tenant] = None
         if not tenant.limited:
             self.free[tenant] = None

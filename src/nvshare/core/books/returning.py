@@ -10,11 +10,14 @@ from typing import Final, NamedTuple
 from nvshare.core.account import NEVER
 
 WAIT_NS: Final = 5_000_000_000
+UNSETTLED_NS: Final = 10_000_000_000
+"""How much of a hold may not have been billed yet when it was written down."""
 
 
 class Expected(NamedTuple):
     pod: str
     billed_busy_ns: int  # what its counter showed when it was last billed
+    known_ns: int  # when that was written down
 
 
 class Returning:
@@ -26,8 +29,8 @@ class Returning:
         self._billed_ns: dict[str, int] = {}  # by pod: what its processes were billed for the time between
         self.deadline_ns = NEVER
 
-    def expect(self, former: int, pod: str, billed_busy_ns: int, now_ns: int) -> None:
-        self._expected[former] = Expected(pod, billed_busy_ns)
+    def expect(self, former: int, pod: str, billed_busy_ns: int, known_ns: int, now_ns: int) -> None:
+        self._expected[former] = Expected(pod, billed_busy_ns, known_ns)
         self._waited_for.add(former)
         self.deadline_ns = now_ns + WAIT_NS
 
@@ -48,6 +51,10 @@ class Returning:
         if not self._waited_for:
             self.deadline_ns = NEVER
         return self._expected.pop(former, None)
+
+    def busy_while_away_ns(self, expected: Expected, busy_ns: int, now_ns: int) -> int:
+        """What it says it did since it was last billed, and no more than it can have."""
+        return min(busy_ns - expected.billed_busy_ns, now_ns - expected.known_ns + UNSETTLED_NS)
 
     def unbilled_ns(self, pod: str, busy_ns: int) -> int:
         """A process of the pod was busy so long while no daemon was there: what nobody was billed for yet.

@@ -112,10 +112,12 @@ def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int)
     return busy_ns
 
 
-def end_hold(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+def end_hold(gpu: Gpu, tenant: Tenant, last: Client, now_ns: int) -> None:
     """The last client has let go. What the hand-over cost is shown, however bad."""
-    settle(gpu, tenant, now_ns)
     hold = tenant.hold
+    if hold.lost:
+        last.presume(tenant.account.expected_ns(now_ns))
+    settle(gpu, tenant, now_ns, told=not hold.lost)
     if hold.told and hold.exclusive and hold.from_ns != 0:  # nobody left without a word
         gpu.figures.handover.note(hold.unused_ns)
     tenant.account.close(now_ns)

@@ -63,14 +63,22 @@ def line_up(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 
 
 def release(
-    gpu: Gpu, client: Client, busy_ns: int | None, kernel_ns: int, now_ns: int, out: list[Effect]
+    gpu: Gpu,
+    client: Client,
+    busy_ns: int | None,
+    kernel_ns: int,
+    now_ns: int,
+    out: list[Effect],
+    lost: bool = False,
 ) -> None:
-    """A client has drained, or is gone."""
+    """A client has drained, or is ``lost``: gone, or no longer under our rule."""
     if not client.holds:
         return
     tenant = client.tenant
     hold = tenant.hold
-    if busy_ns is None:
+    if lost and client.reports_busy:
+        hold.lose()
+    elif busy_ns is None:
         hold.cannot_tell()
     else:
         client.tell_busy(busy_ns)
@@ -80,7 +88,7 @@ def release(
         tenant.habits.note_kernel(kernel_ns)
     client.let_go()
     if tenant.holding == 0:
-        _end_hold(gpu, tenant, now_ns)
+        _end_hold(gpu, tenant, client, now_ns)
         return
     if tenant.working == 0:
         tenant.account.close(now_ns)
@@ -89,8 +97,8 @@ def release(
         gates.open_gate(gpu, client, now_ns, out)
 
 
-def _end_hold(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
-    billing.end_hold(gpu, tenant, now_ns)
+def _end_hold(gpu: Gpu, tenant: Tenant, client: Client, now_ns: int) -> None:
+    billing.end_hold(gpu, tenant, client, now_ns)
     hold, floor = tenant.hold, gpu.floor
     was_exclusive = hold.exclusive
     was_group = not was_exclusive and hold.late_ns < 0

@@ -4,10 +4,11 @@ Rules:
 1. A holder that has not drained within the grace period is undrained. The next runs beside it, and both
    are billed.
 2. An undrained holder's gate opens again for a moment: what its kernel waits for may stand there.
-3. Then it runs by duty cycle, as much of the time as it is due of the GPU, or while it owes time for a
-   moment now and then; and until it has drained in time ten times nobody waits for its drains.
+3. Then it runs by duty cycle, as much of the time as it is due of the GPU, and until it has drained in
+   time ten times nobody waits for its drains.
 4. A pod on several GPUs may spin on one for what stands at its gate on another. It never waits for its
-   turn for longer than half a second, whatever it owes; while it owes, it is let in for a moment.
+   turn for longer than half a second, whatever it owes. Nor does one that is known not to drain, until it
+   owes DEBT_MOST_NS: then its quota is what it waits for.
 5. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
    answered it.
 """
@@ -26,6 +27,8 @@ from nvshare.core.tenant import Tenant
 
 TURNS: Final = 10
 PERIOD_NS: Final = 500 * MS
+DEBT_MOST_NS: Final = 5_000 * MS
+"""What one that is known not to drain may owe and still be let in early."""
 
 
 def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
@@ -82,8 +85,6 @@ def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
 
 def _open_ns(gpu: Gpu, tenant: Tenant) -> int:
     """How long its gate is open in a period."""
-    if tenant.limited and tenant.account.virtual_ns > gpu.pace.clock.virtual_ns:
-        return TURN_MIN_NS
     return max(TURN_MIN_NS, gpu.pace.due_weight(tenant) * PERIOD_NS // WHOLE)
 
 
@@ -93,7 +94,7 @@ def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
         if look_ns <= now_ns:
             _next_phase(gpu, tenant, now_ns, out)
     for tenant in list(gpu.line.urgent):
-        if now_ns - tenant.seat.since_ns >= PERIOD_NS:
+        if _let_in_ns(gpu, tenant) <= now_ns:
             leave_undrained(gpu, tenant, now_ns + _open_ns(gpu, tenant), now_ns)
             gates.open_gates(gpu, tenant, now_ns, out)
 
@@ -104,7 +105,7 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
         if hold.dropped_ns < 0:
             hold.drop(now_ns)
         gates.close_gates(gpu, tenant, DropReason.TURN, out)
-        floor.look_at(tenant, now_ns + max(TURN_MIN_NS, PERIOD_NS - _open_ns(gpu, tenant)))
+        floor.look_at(tenant, now_ns + PERIOD_NS)
     elif tenant.wanting:
         _reopen(gpu, tenant, now_ns, out)
     else:
@@ -113,8 +114,18 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
         _note_unresponsive(gpu, tenant)
 
 
+def _let_in_ns(gpu: Gpu, tenant: Tenant) -> int:
+    """When one in line is let in beside others (rule 4)."""
+    at_ns = tenant.seat.since_ns + PERIOD_NS
+    if tenant.limited and not tenant.spans_gpus:
+        clock, account = gpu.pace.clock, tenant.account
+        early_ns = clock.real_until(account.virtual_ns - DEBT_MOST_NS * WHOLE // account.weight)
+        at_ns = max(at_ns, clock.at_ns + early_ns)
+    return at_ns
+
+
 def next_look_ns(gpu: Gpu) -> int:
     at_ns = min(gpu.floor.undrained.values(), default=NEVER)
     for tenant in gpu.line.urgent:
-        at_ns = min(at_ns, tenant.seat.since_ns + PERIOD_NS)
+        at_ns = min(at_ns, _let_in_ns(gpu, tenant))
     return at_ns

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from nvshare.core.account import NEVER
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
 from nvshare.core.standing import RESUMING
@@ -89,7 +90,8 @@ class Gathering:
         now_ns = self._look(gpu)
         for client in tenant.clients.values():
             self._seen.add(client.key)
-            self._clients[client.key] = ClientRecord(client.key, tenant.pod, gpu.key, _billed_busy_ns(client))
+            billed_ns = _billed_busy_ns(client) if self._books.on else NEVER  # off, nothing is billed
+            self._clients[client.key] = ClientRecord(client.key, tenant.pod, gpu.key, billed_ns)
         lag_ns = _settled_lag_ns(gpu, tenant, now_ns)
         if tenant.limited and (lag_ns < 0 or tenant.standing != RESUMING or gpu.returning.waits):
             since_ns = (now_ns - self._began_ns) * tenant.percent // 100
