@@ -51,11 +51,8 @@ class Beliefs:
         self.note_possible(client.tenant, 0 if client.asks else -ANY_AMOUNT)
 
     def _resumed(self, event: events.ClientResumed) -> None:
-        former = self.clients.get(event.former)
-        if former is not None:
-            self._remove(former)
-        else:
-            former = self.away.pop(event.former, None)
+        live = self.clients.get(event.former)
+        former = live if live is not None else self.away.pop(event.former, None)
         client = self._enter(event.client, event.pod, event.gpu, 3)
         client.used_bytes = event.used_bytes
         client.busy_ns = event.busy_ns
@@ -71,6 +68,8 @@ class Beliefs:
         elif self.on and event.wants:
             client.wants = True
             client.wanted_ns = self.now_ns
+        if live is not None:  # last, so that a hold which goes on has not ended
+            self._remove(live)
 
     def _remove(self, client: ClientView) -> None:
         client.let_go(self.now_ns)

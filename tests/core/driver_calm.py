@@ -306,7 +306,8 @@ class CalmPhase:
             too_much = got_ns[tenant.pod] > due_ns + max(0, lag_ns) + slack_ns
             if too_much and not tenant.share and rule == "share":
                 self.world.broken(rule, f"{tenant.pod} has too much of {gpu}: {figures}")
-        if free and max(got_ns[t.pod] for t in free) < least * MEASURE_NS / 100 - slack_ns:
+        first_ns = sum(max(0, lags_ns[tenant.pod]) for tenant in limited)
+        if free and max(got_ns[t.pod] for t in free) < least * MEASURE_NS / 100 - first_ns - slack_ns:
             self.world.broken(rule, f"tenants without quotas have too little of {gpu}: {figures}")
         eager = free or any(tenant.share for tenant in limited)
         if eager and sum(got_ns[tenant.pod] for tenant in busy) < MEASURE_NS - 2 * slack_ns:

@@ -92,7 +92,8 @@ def _check_together(world: World, gpu: Any) -> None:
         if not 0 < kernel_ns <= GAP_KERNEL_NS:
             world.broken("exclusive", f"{pod} runs beside {limited} on {gpu.gpu}, kernels of {kernel_ns} ns")
     used_bytes = sum(tenant.used_bytes for tenant in running)
-    if used_bytes > gpu.safe_limit_bytes:
+    drains = any(tenant.pending_drop for tenant in gpu.tenants)  # room is made when that has ended
+    if used_bytes > gpu.safe_limit_bytes and not drains:
         text = f"{names} run together with {used_bytes} bytes, {gpu.safe_limit_bytes} fit"
         world.broken("fits", f"{text} on {gpu.gpu}")
     _check_serial(world, gpu.gpu, free)

@@ -94,6 +94,8 @@ def _most_deserving(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
     best, owed_ns, due_in_ns = _most_owed_outside(gpu, now_ns)
     if best is None:
         return None, now_ns + max(pace.turn_ns, due_in_ns)
+    if gpu.returning.waits:  # nobody with a quota may run yet, inside or outside
+        return None, gpu.returning.deadline_ns
     if not _occupied(gpu):
         return best, now_ns
     slice_end_ns = residence.since_ns + residence.slice_ns
@@ -130,7 +132,7 @@ def borrower(gpu: Gpu, now_ns: int) -> Tenant | None:
     """Time that nobody wants may be borrowed; whoever has had least goes first."""
     borrowers = [tenant for tenant in gpu.residence.outside if tenant.share]
     first = min(borrowers, key=lambda tenant: tenant.account.virtual_ns, default=None)
-    if first is None or _occupied(gpu) or not _would_fit_alone(gpu, first, now_ns):
+    if first is None or gpu.returning.waits or _occupied(gpu) or not _would_fit_alone(gpu, first, now_ns):
         return None
     return first
 

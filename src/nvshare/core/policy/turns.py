@@ -139,7 +139,7 @@ def resume_hold(gpu: Gpu, client: Client, known: bool, now_ns: int, out: list[Ef
             gates.close_gates(gpu, tenant, DropReason.TURN, out)
         return
     tenant.seat.begin_wait(now_ns)
-    quiet = floor.holder is None and not floor.draining
+    quiet = floor.holder is None and not floor.draining and gpu.residence.founder is None
     if known and quiet and not tenant.limited:
         gpu.move(tenant, TOGETHER, now_ns)
         billing.begin_group(gpu, now_ns)
