@@ -20,6 +20,7 @@ SAMPLE: Final = 40_000  # `make verify-core` is the whole
 SAMPLES: Final = 8
 FOUND_WITHIN: Final = 400_000
 """A planted defect is found within so many events."""
+SEEDS: Final = (4, 2, 1)
 
 
 @pytest.mark.parametrize("seed", range(SAMPLES))
@@ -200,17 +201,29 @@ PLANTED: Final[dict[str, tuple[MakeCore, set[str]]]] = {
 }
 
 
+def found(make_core: MakeCore, rules: set[str]) -> str:
+    """Which rule the driver sees broken first, over a few seeds; nothing if it sees none."""
+    others = frozenset(RULES.keys() - rules)
+    for seed in SEEDS:
+        driver = Driver(
+            seed,
+            make_core=make_core,
+            without=others,
+            twin_every=1 if "twin" in rules else 0,
+            shares_every=500,
+            shrink_seconds=0,
+        )
+        try:
+            driver.run(FOUND_WITHIN // len(SEEDS))
+        except DefectFoundError as failure:
+            return failure.rule
+    return ""
+
+
 @pytest.mark.parametrize("defect", PLANTED)
 def test_a_planted_defect_is_found(defect: str) -> None:
     make_core, rules = PLANTED[defect]
-    others = frozenset(RULES.keys() - rules)
-    twin_every = 1 if "twin" in rules else 0
-    driver = Driver(
-        1, make_core=make_core, without=others, twin_every=twin_every, shares_every=500, shrink_seconds=0
-    )
-    with pytest.raises(DefectFoundError) as failure:
-        driver.run(FOUND_WITHIN)
-    assert failure.value.rule in rules
+    assert found(make_core, rules) in rules
 
 
 def test_a_failure_is_shrunk_to_a_test_body() -> None:
