@@ -92,12 +92,8 @@ TRANSITIONS: Final[dict[tuple[Standing, Standing], str]] = {
 }
 
 
-def _follows(standing: Standing) -> int:
-    return sum(1 << after for before, after in TRANSITIONS if before is standing)
-
-
-FOLLOWS: Final = tuple(_follows(standing) for standing in Standing)
-"""By standing, a bit for each that may follow it."""
+FOLLOWS: Final = [[(before, after) in TRANSITIONS for after in Standing] for before in Standing]
+"""By standing, whether each other may follow it."""
 
 
 def document() -> list[str]:

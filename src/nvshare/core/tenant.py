@@ -261,7 +261,7 @@ class Tenant:
 
     def stand(self, standing: int) -> None:
         """Only ``Gpu.move`` calls it."""
-        assert FOLLOWS[self.standing] >> standing & 1, (
+        assert FOLLOWS[self.standing][standing], (
             f"{self.pod} cannot be {Standing(standing).name} after {Standing(self.standing).name}"
         )
         self.standing = standing
