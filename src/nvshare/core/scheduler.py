@@ -128,6 +128,10 @@ class Scheduler:
     def _decided(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
         """All that changes a GPU's books ends here, but for what its clients say of their memory."""
         self._deadlines.note(gpu, drop_ns, now_ns)
+        self._touch(gpu)
+
+    def _touch(self, gpu: Gpu) -> None:
+        """Its books are to be audited when the event ends, if every event is."""
         if self._check_every == 1:
             self._touched.append(gpu)
 
@@ -171,8 +175,8 @@ class Scheduler:
         # A holder's end was foreseen by how much of its holds it used to work; that is known better now.
         if changed or client.tenant.standing == HOLDING:
             self._advance(gpu, now_ns, out)
-        elif self._check_every == 1:
-            self._touched.append(gpu)
+        else:
+            self._touch(gpu)
 
     # ---- clients -----------------------------------------------------------------------------
 
@@ -255,15 +259,14 @@ class Scheduler:
             gpu.set_used(tenant, memory.used_bytes)
         if gpu.residence.dirty:
             self._advance(gpu, now_ns, out)
-        elif self._check_every == 1:
-            self._touched.append(gpu)
+        else:
+            self._touch(gpu)
 
     def _memory_asked(self, event: events.MemoryAsked, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event.client)
         if client is not None:
             client.tenant.memory.ask(client.key, event.seq, event.asked_bytes, now_ns, out)
-            if self._check_every == 1:
-                self._touched.append(client.gpu)
+            self._touch(client.gpu)
 
     def _lease_returned(self, event: events.LeaseReturned, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event.client)

@@ -198,7 +198,7 @@ class PodFigures:
             shared.pass_to(now_ns)
             part_ns += (shared.each - self.each_mark) >> _FRACTION_BITS
             self.each_mark = shared.each
-        had_ns = bill_ns if part_ns >= held_ns else bill_ns * part_ns // held_ns
+        had_ns = occupied_part(part_ns, held_ns, bill_ns)
         self.occupied_ns += had_ns
         self.part_ns = 0
         return had_ns
