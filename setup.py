@@ -31,6 +31,10 @@ if os.environ.get("NVSHARE_COMPILE") == "1":
     modules += [Path("src/nvshare/node", name) for name in NODE_MODULES]
     hot = [str(path) for path in modules if path.name not in NOT_COMPILED]
     extensions = mypycify([*hot, "--strict"], opt_level="3")
+    for extension in extensions:
+        # What a library exports may be replaced at run time, so the compiler inlines no call of it. Python
+        # looks up one function, which stays exported; the small methods of the books become part of callers.
+        extension.extra_compile_args.append("-fvisibility=hidden")
 
 
 # directory in native/ -> what to ship, and where in nvshare/lib
