@@ -121,8 +121,9 @@ def _forgive(gpu: Gpu, account: Account, turn_ns: int, until_ns: int, wanted_ns:
     pace = gpu.pace
     if account.virtual_ns <= pace.clock.virtual_ns:
         return  # it is not ahead at all
-    overrun_ns = min(until_ns - gpu.floor.turn_started_ns, OVERRUN_TURNS * turn_ns)
-    length_ns = max(turn_ns, overrun_ns, wanted_ns)
+    length_ns = min(until_ns - gpu.floor.turn_started_ns, OVERRUN_TURNS * turn_ns)
+    length_ns = max(turn_ns, length_ns)
+    length_ns = max(wanted_ns, length_ns)  # by twos, which the compiled core does without a call
     account.cap_debt(pace.allowance(account.weight, length_ns), pace.clock)
 
 
