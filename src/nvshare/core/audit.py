@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from nvshare.core.account import CLOSED, NEVER
@@ -72,65 +71,85 @@ class Health:
 
 
 def audit(gpu: Gpu, checking: Checking, health: Health, clients: dict[int, Client], event: Event) -> None:
-    for fault in faults(gpu, clients):
-        health.note_books(f"after {type(event).__name__} on {gpu.key}: {fault}")
+    found = faults(gpu, clients)
+    if found:
+        health.note_books(f"after {type(event).__name__} on {gpu.key}: {found[0]}")
         if checking.fatal:
             raise BooksError(health.last_fault)
-        break
 
 
-def faults(gpu: Gpu, clients: dict[int, Client]) -> Iterator[str]:
-    """In words, one a contradiction."""
+def faults(gpu: Gpu, clients: dict[int, Client]) -> list[str]:
+    """In words, one a contradiction. Words are made only for what is wrong: nearly always nothing is."""
+    found: list[str] = []
     members = {tenant: tenant.standing for tenant in gpu.tenants.values()}
     for tenant in members:
-        yield from _tenant_faults(tenant, clients)
-    yield from _place_faults(gpu, members)
-    yield from _sum_faults(gpu, list(members))
+        found += [f"{tenant.pod}: {fault}" for fault in _tenant_faults(tenant, clients)]
+    _find_misplaced(gpu, members, found)
+    _find_wrong_sums(gpu, list(members), found)
+    return found
 
 
-def _differs(what: str, kept: object, computed: object) -> Iterator[str]:
+def _compare(found: list[str], what: str, kept: int, computed: int) -> None:
     if kept != computed:
-        yield f"{what} is {kept}, and should be {computed}"
+        found.append(f"{what} is {kept}, and should be {computed}")
 
 
-def _tenant_faults(tenant: Tenant, clients: dict[int, Client]) -> Iterator[str]:
-    pod, mine, standing = tenant.pod, tenant.clients.values(), tenant.standing
-    yield from _differs(f"wanting of {pod}", tenant.wanting, sum(client.wants for client in mine))
-    yield from _differs(f"holding of {pod}", tenant.holding, sum(client.holds for client in mine))
-    working = sum(client.holds and not client.idle for client in mine)
-    yield from _differs(f"working of {pod}", tenant.working, working)
-    yield from _differs(f"open account of {pod}", tenant.account.open_ns != CLOSED, working > 0)
-    yield from _differs(f"{pod} on the GPU", standing >= HOLDING, tenant.holding > 0)
+def _tenant_faults(tenant: Tenant, clients: dict[int, Client]) -> list[str]:
+    found: list[str] = []
+    wanting = holding = working = 0
+    for client in tenant.clients.values():
+        wanting += client.wants
+        holding += client.holds
+        working += client.holds and not client.idle
+        if client.dropping and not client.holds:
+            found.append("a client drains and does not hold")
+        if client.wants and client.holds and not client.dropping:
+            found.append("a client holds and waits")
+        if clients.get(client.key) is not client:
+            found.append("a client is not known")
+    _compare(found, "wanting", tenant.wanting, wanting)
+    _compare(found, "holding", tenant.holding, holding)
+    _compare(found, "working", tenant.working, working)
+    if (tenant.account.open_ns != CLOSED) is not (working > 0):
+        found.append(f"its account is open since {tenant.account.open_ns} and {working} clients work")
+    _find_misstanding(tenant, found)
+    _find_wrong_memory(tenant, found)
+    return found
+
+
+def _find_misstanding(tenant: Tenant, found: list[str]) -> None:
+    """What follows from where a tenant stands."""
+    standing = tenant.standing
+    on_gpu = standing >= HOLDING
     waiting = standing in (IN_LINE, OUTSIDE)
-    yield from _differs(f"{pod} waiting", waiting, tenant.wanting > 0 and tenant.holding == 0)
-    yield from _differs(
-        f"{pod} with a place in the sums", tenant.seat.noted_weight > 0, waiting and tenant.limited
-    )
-    if standing in (IN_LINE, HOLDING, TOGETHER):
-        yield from _differs(f"{pod} in the set", tenant.lodging.in_set, True)
-    if standing >= HOLDING or waiting:
-        yield from _differs(f"{pod} active", tenant.tempo.active, True)
-    if any(client.dropping and not client.holds for client in mine):
-        yield f"a client of {pod} drains and does not hold"
-    if any(client.wants and client.holds and not client.dropping for client in mine):
-        yield f"a client of {pod} holds and waits"
-    if any(clients.get(client.key) is not client for client in mine):
-        yield f"a client of {pod} is not known"
-    yield from _memory_faults(tenant)
+    if on_gpu is not (tenant.holding > 0):
+        found.append(f"{tenant.holding} clients hold and it is {Standing(standing).name}")
+    if waiting is not (tenant.wanting > 0 and tenant.holding == 0):
+        found.append(f"{tenant.wanting} clients wait and it is {Standing(standing).name}")
+    if (tenant.seat.noted_weight > 0) is not (waiting and tenant.limited):
+        found.append(f"it has {tenant.seat.noted_weight} in the sums and is {Standing(standing).name}")
+    if standing in (IN_LINE, HOLDING, TOGETHER) and not tenant.lodging.in_set:
+        found.append("it is not in the set")
+    if (on_gpu or waiting) and not tenant.tempo.active:
+        found.append("it is not active")
 
 
-def _memory_faults(tenant: Tenant) -> Iterator[str]:
+def _find_wrong_memory(tenant: Tenant, found: list[str]) -> None:
     memory = tenant.memory
-    shares = memory.shares.values()
-    yield from _differs(f"memory of {tenant.pod}", set(memory.shares), set(tenant.clients))
-    yield from _differs(f"used of {tenant.pod}", memory.used_bytes, sum(s.used_bytes for s in shares))
-    yield from _differs(f"lodging of {tenant.pod}", tenant.lodging.used_bytes, memory.used_bytes)
-    yield from _differs(f"charged of {tenant.pod}", memory.charged_bytes, sum(s.charge_bytes for s in shares))
-    for share in shares:
-        yield from _differs("reserved bytes", share.reserved_bytes, sum(share.reserved.values()))
+    if memory.shares.keys() != tenant.clients.keys():
+        found.append("its memory is not that of its clients")
+    used_bytes = charged_bytes = 0
+    for share in memory.shares.values():
+        used_bytes += share.used_bytes
+        charged_bytes += share.charge_bytes
+        if share.reserved or share.reserved_bytes:
+            _compare(found, "reserved", share.reserved_bytes, sum(share.reserved.values()))
+    _compare(found, "used", memory.used_bytes, used_bytes)
+    _compare(found, "lodging", tenant.lodging.used_bytes, used_bytes)
+    _compare(found, "charged", memory.charged_bytes, charged_bytes)
 
 
-def _place_faults(gpu: Gpu, members: dict[Tenant, int]) -> Iterator[str]:
+def _find_misplaced(gpu: Gpu, members: dict[Tenant, int], found: list[str]) -> None:
     """Who is in which place, by the place and by the standing."""
     line, floor = gpu.line, gpu.floor
     places: dict[int, list[Tenant]] = {
@@ -142,55 +161,56 @@ def _place_faults(gpu: Gpu, members: dict[Tenant, int]) -> Iterator[str]:
         DRAINING: list(floor.draining),
         UNDRAINED: list(floor.undrained),
     }
+    wanted: dict[int, list[Tenant]] = {standing: [] for standing in Standing}
+    for tenant, standing in members.items():
+        wanted[standing].append(tenant)
     for standing, here in places.items():
-        wanted = {tenant for tenant, at in members.items() if at == standing}
-        if len(here) != len(wanted) or set(here) != wanted:
-            names = (sorted(t.pod for t in here), sorted(t.pod for t in wanted))
-            yield from _differs(f"place of {Standing(standing).name}", *names)
+        if (here or wanted[standing]) and (
+            len(here) != len(wanted[standing]) or set(here) != set(wanted[standing])
+        ):
+            names, due = sorted(t.pod for t in here), sorted(t.pod for t in wanted[standing])
+            found.append(f"place of {Standing(standing).name} is {names}, and should be {due}")
     if line.arrivals:
-        yield "somebody has asked and has no place"
-    if ABSENT in members.values():
-        yield "somebody absent is here"
+        found.append("somebody has asked and has no place")
+    if wanted[ABSENT]:
+        found.append("somebody absent is here")
     if sorted(line.ready) != line.ready:
-        yield "the line is out of order"
-    borrowers = [place for place in line.ready if place[2].share]
-    yield from _differs("borrowers", len(line.borrowers), len(borrowers))
+        found.append("the line is out of order")
+    _compare(found, "borrowers", len(line.borrowers), sum(place[2].share for place in line.ready))
     if not set(line.urgent) <= set(places[IN_LINE]):
-        yield "somebody urgent is not in line"
+        found.append("somebody urgent is not in line")
     for place in line.ready:
-        yield from _differs(f"place of {place[2].pod}", place[0], place[2].account.virtual_ns)
+        _compare(found, "place in line", place[0], place[2].account.virtual_ns)
     if floor.undrained and gpu.figures.overlap_since_ns < 0:
-        yield "an overlap is not counted"
+        found.append("an overlap is not counted")
 
 
-def _sum_faults(gpu: Gpu, members: list[Tenant]) -> Iterator[str]:
+def _find_wrong_sums(gpu: Gpu, members: list[Tenant], found: list[str]) -> None:
     line, floor, residence, pace = gpu.line, gpu.floor, gpu.residence, gpu.pace
     waiting = [t for t in members if t.limited and (t.standing == IN_LINE or t.standing == OUTSIDE)]
-    yield from _differs("waiting weight", line.weight, sum(t.account.weight for t in waiting))
+    _compare(found, "waiting weight", line.weight, sum(t.account.weight for t in waiting))
     weighted_ns = sum(t.account.weight * t.account.virtual_ns for t in waiting)
-    yield from _differs("waiting lag", line.weighted_ns, weighted_ns)
+    _compare(found, "waiting lag", line.weighted_ns, weighted_ns)
     active = [t for t in members if t.tempo.active]
-    yield from _differs(
-        "active weight", pace.active_weight, sum(t.account.weight for t in active if t.limited)
-    )
-    yield from _differs("active unlimited", pace.active_unlimited, sum(not t.limited for t in active))
-    yield from _differs(
-        "limited tenants", pace.limited_tenants, sum(t.limited and bool(t.clients) for t in members)
-    )
-    yield from _differs("tenants' bytes", residence.tenants_bytes, sum(t.lodging.used_bytes for t in members))
+    _compare(found, "active weight", pace.active_weight, sum(t.account.weight for t in active if t.limited))
+    _compare(found, "active unlimited", pace.active_unlimited, sum(not t.limited for t in active))
+    limited_tenants = sum(t.limited and len(t.clients) > 0 for t in members)
+    _compare(found, "limited tenants", pace.limited_tenants, limited_tenants)
+    tenants_bytes = sum(t.lodging.used_bytes for t in members)
+    _compare(found, "tenants' bytes", residence.tenants_bytes, tenants_bytes)
     inside = [t for t in members if t.lodging.in_set]
-    yield from _differs("members", set(residence.members), set(inside))
-    yield from _differs("set bytes", residence.set_bytes, sum(t.lodging.used_bytes for t in inside))
-    yield from _differs("unlimited members", residence.unlimited_members, sum(not t.limited for t in inside))
+    if len(residence.members) != len(inside) or any(t not in residence.members for t in inside):
+        found.append("the members are not those in the set")
+    _compare(found, "set bytes", residence.set_bytes, sum(t.lodging.used_bytes for t in inside))
+    _compare(found, "unlimited members", residence.unlimited_members, sum(not t.limited for t in inside))
     running = [t for t in members if t.standing >= HOLDING]
-    yield from _differs("running bytes", floor.running_bytes, sum(t.lodging.used_bytes for t in running))
+    _compare(found, "running bytes", floor.running_bytes, sum(t.lodging.used_bytes for t in running))
     together = [t for t in running if t.standing in (TOGETHER, DRAINING) and not t.hold.exclusive]
-    yield from _differs("together", floor.together, len(together))
-    working = sum(t.figures.working for t in members)
-    yield from _differs("shared time", gpu.figures.shared.count, working)
+    _compare(found, "together", floor.together, len(together))
+    _compare(found, "shared time", gpu.figures.shared.count, sum(t.figures.working for t in members))
     if floor.together and not floor.beside and pace.rest.open_ns == CLOSED:
-        yield "the group runs and is not billed"
+        found.append("the group runs and is not billed")
     if any(t.standing == RESUMING and t.clients for t in members):
-        yield "one that is back is still resuming"
+        found.append("one that is back is still resuming")
     if any(t.standing == IDLE and t.idling.look_ns == NEVER and not t.clients for t in members):
-        yield "one without processes is never looked at"
+        found.append("one without processes is never looked at")
