@@ -49,6 +49,7 @@ class Pace:
         "limited_tenants",
         "mark",
         "rest",
+        "rest_ahead_ns",
         "rest_turn_ns",
         "slipped_ns",
         "turn_ns",
@@ -65,6 +66,7 @@ class Pace:
         self.slipped_ns = 0  # virtual time slipped back, ever
         self.dead_ns = DEAD_FIRST_GUESS_NS
         self.turn_ns = self.rest_turn_ns = TURN_MIN_NS
+        self.rest_ahead_ns = 0  # how far ahead of the clock a turn takes the rest
         self.mark = 0
 
     # ---- who counts --------------------------------------------------------------------------
@@ -160,6 +162,7 @@ class Pace:
         self.turn_ns = min(TURN_MAX_NS, max(TURN_MIN_NS, turn_ns))
         self.mark += 1
         self.rest_turn_ns = self.turn_of(self.rest.weight)
+        self.rest_ahead_ns = self.allowance(self.rest.weight, self.rest_turn_ns)
 
     def learn_dead(self, unused_ns: int) -> None:
         """What a hand-over cost: held, and not busy."""

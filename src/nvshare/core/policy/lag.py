@@ -90,8 +90,10 @@ def end_hold(gpu: Gpu, tenant: Tenant) -> None:
 
 def settle(gpu: Gpu, tenant: Tenant, until_ns: int) -> None:
     """After a bill of one that may borrow: what it had since somebody outside wants it counts."""
-    wanted_ns = wanted_outside_ns(gpu, until_ns)
-    _forgive(gpu, tenant.account, turn_ns(gpu, tenant), until_ns, wanted_ns)
+    pace, account, tempo = gpu.pace, tenant.account, tenant.tempo
+    pace.fit_tenant(tenant)
+    if account.virtual_ns > pace.clock.virtual_ns + tempo.ahead_ns:
+        _forgive(gpu, account, tempo.turn_ns, until_ns, wanted_outside_ns(gpu, until_ns))
 
 
 def begin_slices(gpu: Gpu) -> None:
@@ -110,17 +112,15 @@ def end_slices(gpu: Gpu) -> None:
 
 def settle_rest(gpu: Gpu, until_ns: int) -> None:
     """After a bill of the group; as far as it ran by right, that is."""
-    if not gpu.residence.outside:
-        floor = gpu.floor
-        _forgive(
-            gpu, gpu.pace.rest, gpu.pace.rest_turn_ns, until_ns if floor.entitled else floor.turn_started_ns
-        )
+    pace, floor = gpu.pace, gpu.floor
+    if pace.rest.virtual_ns > pace.clock.virtual_ns + pace.rest_ahead_ns and not gpu.residence.outside:
+        by_right_until_ns = until_ns if floor.entitled else floor.turn_started_ns
+        _forgive(gpu, pace.rest, pace.rest_turn_ns, by_right_until_ns)
 
 
 def _forgive(gpu: Gpu, account: Account, turn_ns: int, until_ns: int, wanted_ns: int = 0) -> None:
+    """Of one that is ahead by more than a turn, which is always owed back."""
     pace = gpu.pace
-    if account.virtual_ns <= pace.clock.virtual_ns:
-        return  # it is not ahead at all
     length_ns = min(until_ns - gpu.floor.turn_started_ns, OVERRUN_TURNS * turn_ns)
     length_ns = max(turn_ns, length_ns)
     length_ns = max(wanted_ns, length_ns)  # by twos, which the compiled core does without a call
