@@ -177,13 +177,16 @@ class PodFigures:
             self.part_ns += (shared.each - self.each_mark) >> _FRACTION_BITS
             self.worked_ns = at_ns
 
-    def end_hold(self, shared: SharedTime, now_ns: int) -> None:
-        """Settled up to now, so the short way of ``end_work``."""
+    def end_hold(self, shared: SharedTime, quota_effect: Histogram, now_ns: int) -> None:
+        """Settled up to now, so the short way of ``end_work``; a quota that ended the hold is in effect."""
         if self.working:
             self.working = False
             shared.count -= 1
             self.worked_ns = now_ns
         self.part_ns = 0
+        if self.quota_changed_ns >= 0:
+            quota_effect.note(now_ns - self.quota_changed_ns)
+            self.quota_changed_ns = -1
 
     def part_until(self, shared: SharedTime, now_ns: int) -> int:
         """The pod's part of what was held since the last settlement."""
@@ -244,11 +247,6 @@ class PodFigures:
     def quota_changed(self, now_ns: int) -> None:
         """It ended a hold that has not been let go of yet."""
         self.quota_changed_ns = now_ns
-
-    def quota_took_effect(self, effect: Histogram, now_ns: int) -> None:
-        if self.quota_changed_ns >= 0:
-            effect.note(now_ns - self.quota_changed_ns)
-            self.quota_changed_ns = -1
 
 
 def whole_ns(fine: int) -> int:

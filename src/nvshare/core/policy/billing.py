@@ -121,8 +121,7 @@ def end_hold(gpu: Gpu, tenant: Tenant, last: Client, now_ns: int) -> None:
     if hold.told and hold.exclusive and hold.from_ns != 0:  # nobody left without a word
         gpu.figures.handover.note(hold.unused_ns)
     tenant.account.close(now_ns)
-    tenant.figures.end_hold(gpu.figures.shared, now_ns)
-    tenant.figures.quota_took_effect(gpu.figures.quota_effect, now_ns)
+    tenant.figures.end_hold(gpu.figures.shared, gpu.figures.quota_effect, now_ns)
     if tenant.limited:
         lag.end_hold(gpu, tenant)
 
