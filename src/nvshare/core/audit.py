@@ -152,9 +152,10 @@ def _find_wrong_memory(tenant: Tenant, found: list[str]) -> None:
 def _find_misplaced(gpu: Gpu, members: dict[Tenant, int], found: list[str]) -> None:
     """Who is in which place, by the place and by the standing."""
     line, floor = gpu.line, gpu.floor
+    in_turn: list[Tenant] = [place[2] for place in line.ready]
     places: dict[int, list[Tenant]] = {
         ASKING: line.arrivals,
-        IN_LINE: [place[2] for place in line.ready] + list(line.free),
+        IN_LINE: in_turn + list(line.free),
         OUTSIDE: list(gpu.residence.outside),
         HOLDING: [] if floor.holder is None else [floor.holder],
         TOGETHER: list(floor.group),
@@ -176,11 +177,11 @@ def _find_misplaced(gpu: Gpu, members: dict[Tenant, int], found: list[str]) -> N
         found.append("somebody absent is here")
     if sorted(line.ready) != line.ready:
         found.append("the line is out of order")
-    _compare(found, "borrowers", len(line.borrowers), sum(place[2].share for place in line.ready))
+    _compare(found, "borrowers", len(line.borrowers), sum(tenant.share for tenant in in_turn))
     if not set(line.urgent) <= set(places[IN_LINE]):
         found.append("somebody urgent is not in line")
-    for place in line.ready:
-        _compare(found, "place in line", place[0], place[2].account.virtual_ns)
+    for place, tenant in zip(line.ready, in_turn, strict=True):
+        _compare(found, "place in line", place[0], tenant.account.virtual_ns)
     if floor.undrained and gpu.figures.overlap_since_ns < 0:
         found.append("an overlap is not counted")
 

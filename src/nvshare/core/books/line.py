@@ -10,14 +10,15 @@ Rules:
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nvshare.core.account import VirtualClock
     from nvshare.core.tenant import Tenant
 
-    Place = tuple[int, int, Tenant]
-    """In line: by virtual time, among equals by a serial number."""
+    Place = tuple[Any, ...]
+    """In line: virtual time, a serial number for equals, the tenant. Said no closer, since the compiled core
+    would take a tuple of known types apart wherever it is passed, and know none by identity."""
 
 
 class Seat:
@@ -121,17 +122,24 @@ class Line:
 
     def first(self) -> Tenant | None:
         """The tenant with a quota that is furthest behind."""
-        return self.ready[0][2] if self.ready else None
+        return _at(self.ready, 0)
 
     def second(self) -> Tenant | None:
-        return self.ready[1][2] if len(self.ready) > 1 else None
+        return _at(self.ready, 1)
 
     def first_borrower(self) -> Tenant | None:
-        return self.borrowers[0][2] if self.borrowers else None
+        return _at(self.borrowers, 0)
 
     def anybody(self) -> bool:
         """Whether an early end of the present hold would let somebody run; not those outside, for memory."""
         return len(self.ready) > 0 or len(self.free) > 0
+
+
+def _at(line: list[Place], index: int) -> Tenant | None:
+    if index >= len(line):
+        return None
+    tenant: Tenant = line[index][2]
+    return tenant
 
 
 def _leave(line: list[Place], place: Place) -> None:

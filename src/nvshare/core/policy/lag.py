@@ -168,7 +168,8 @@ def _cap_each(gpu: Gpu, most_ns: int) -> None:
     if line.free:
         pace.rest.cap_lag(most_ns, pace.clock)
     for _ in range(len(line.ready)):
-        top = line.ready[0][2]
+        top = line.first()
+        assert top is not None
         account = top.account
         if (pace.clock.virtual_ns - account.virtual_ns) * account.weight <= most_ns * WHOLE:
             return
