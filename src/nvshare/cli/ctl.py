@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,10 @@ def _table(*columns: str) -> Table:
 
 def _limit(amount_bytes: int) -> str:
     return format_bytes(amount_bytes) if amount_bytes else "none"
+
+
+def _known(figure: int | None, show: Callable[[int], str]) -> str:
+    return "-" if figure is None else show(figure)
 
 
 def _pod_argument(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -110,8 +115,8 @@ def gpus(caller: Caller) -> None:
             str(gpu["index"]),
             gpu["gpu"],
             format_bytes(gpu["total_bytes"]),
-            format_bytes(gpu["running_bytes"]),
-            str(gpu["running_clients"]),
+            _known(gpu["running_bytes"], format_bytes),
+            _known(gpu["running_clients"], str),
             str(gpu["request_queue_clients"]),
             str(gpu["wait_queue_clients"]),
             str(len(gpu["tenants"])),

@@ -40,6 +40,7 @@ class Scheduler:
         self._touched: list[Gpu] = []  # by the present event, where each is audited
         self.health = Health()
         self.on = True
+        self.off_since_ns = -1  # -1: scheduling is on
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
         self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
@@ -357,7 +358,7 @@ class Scheduler:
     def _scheduling_set(self, event: events.SchedulingSet, now_ns: int, out: list[Effect]) -> None:
         if event.on == self.on:
             return
-        self.on = event.on
+        self._switch(event.on, now_ns)
         for gpu in self.gpus.values():
             gpu.advance(now_ns)
             if not event.on:
@@ -367,6 +368,10 @@ class Scheduler:
             if client.connected:
                 out.append(TellScheduling(client.key, event.on))
 
+    def _switch(self, on: bool, now_ns: int) -> None:
+        self.on = on
+        self.off_since_ns = -1 if on else now_ns
+
     def _woken(self, event: events.Woken, now_ns: int, out: list[Effect]) -> None:
         """Deadlines were dealt with on the way in."""
 
@@ -375,7 +380,7 @@ class Scheduler:
     def _restored(self, event: events.Restored, now_ns: int, out: list[Effect]) -> None:
         """Start as the successor of another daemon."""
         checkpoint = event.checkpoint
-        self.on = checkpoint.scheduling_on
+        self._switch(checkpoint.scheduling_on, now_ns)
         for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
             book = self._limits.setdefault(pod, LimitsBook())
             book.put(source, memory_bytes, core_percent, share)
@@ -426,7 +431,7 @@ class Scheduler:
         """Of all GPUs at one moment."""
         gpus = []
         for gpu in self.gpus.values():
-            report = GpuReport(gpu, lambda gpu: self.look(gpu, now_ns))
+            report = GpuReport(gpu, lambda gpu: self.look(gpu, now_ns), self.off_since_ns)
             gpus.append(report.summary(tuple(report.tenants())))
         return Snapshot(now_ns, self.on, tuple(gpus))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, PodFiguresCopy, TenantCopy
+from nvshare.exporters.activity import not_told_of
 from nvshare.exporters.view import Families, View, families_of, in_batches, pod_labels
 from nvshare.metrics import catalog as c
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
@@ -86,37 +87,41 @@ def _rows(view: View) -> Iterator[_Row]:
     for gpu in view.gpus:
         for tenant in gpu.tenants:
             if tenant.figures.here or view.taken_ns - tenant.figures.left_ns <= view.ttl_ns:
-                yield _of_tenant(gpu, tenant)
+                yield _of_tenant(view, gpu, tenant)
         for pod, figures in gpu.departed:
-            yield _of_departed(gpu, pod, figures)
+            yield _of_departed(view, gpu, pod, figures)
 
 
-def _of_tenant(gpu: GpuCopy, tenant: TenantCopy) -> _Row:
+def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
     figures = tenant.figures
     return _Row(
         (*pod_labels(tenant.pod), gpu.gpu),
         _Shown(
             gpu.occupied_ns(tenant), gpu.entitled_ns(tenant), gpu.throttled_ns(tenant), gpu.swap_ns(figures)
         ),
-        figures._replace(worked_ns=gpu.worked_ns(figures)),
+        figures._replace(worked_ns=max(gpu.worked_ns(figures), view.worked_ns.get(tenant.pod, -1))),
     )
 
 
-def _of_departed(gpu: GpuCopy, pod: str, figures: PodFiguresCopy) -> _Row:
+def _of_departed(view: View, gpu: GpuCopy, pod: str, figures: PodFiguresCopy) -> _Row:
     labels = (*pod_labels(pod), gpu.gpu)
     totals = _Shown(figures.occupied_ns, figures.entitled_ns, figures.throttled_ns, figures.swap_ns)
-    return _Row(labels, totals, figures)
+    worked_ns = max(figures.worked_ns, view.worked_ns.get(pod, -1))
+    return _Row(labels, totals, figures._replace(worked_ns=worked_ns))
 
 
 def _last_times(view: View, rows: list[_Row]) -> Families:
-    worked: dict[tuple[str, ...], float] = {}
-    seen: dict[tuple[str, ...], float] = {}
+    unknown: set[tuple[str, str]] = set()
+    yield from not_told_of(view, unknown)
+    worked: dict[tuple[str, str], float] = {}
+    seen: dict[tuple[str, str], float] = {}
     for batch in in_batches(rows):
         for row in batch:
             pod = row.labels[:2]
             worked_sec = view.wall_sec(row.figures.worked_ns) if row.figures.worked_ns >= 0 else 0.0
             seen_sec = view.wall_sec(view.taken_ns if row.figures.here else row.figures.left_ns)
-            worked[pod] = max(worked.get(pod, 0.0), worked_sec)
+            if pod not in unknown:
+                worked[pod] = max(worked.get(pod, 0.0), worked_sec)
             seen[pod] = max(seen.get(pod, 0.0), seen_sec)
         yield None
     yield from families_of(c.POD_LAST_KERNEL, worked.items(), lambda item: item)

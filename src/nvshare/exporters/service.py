@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from nvshare.core import events
+from nvshare.exporters.activity import Activity
 from nvshare.exporters.collect import Collector
 from nvshare.exporters.overhead import Overheads
 from nvshare.exporters.view import Figures, View, loop_distribution, wall_ns
@@ -55,6 +56,7 @@ class MetricsService:
         self._ttl_ns = config.whole("NVSHARE_METRICS_STALE_TTL_SEC") * _NS_PER_SEC
         self._learns_gpus = config.text("NVSHARE_GPUS") in ("auto", "nvml")
         self._overheads = Overheads()
+        self._activity = Activity()
         self._repeats = logs.Repeats()
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
@@ -132,7 +134,7 @@ class MetricsService:
                 strangers_bytes != gpu.residence.stranger_bytes
             ):  # an event for nothing would be a checkpoint for nothing
                 hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes))
-        self._note_overheads(reading)
+        self._note_processes(reading)
         hub.counters.callbacks.add(hub.clock() - now_ns)
 
     def _news_of(self, reading: GpuReading) -> Device | None:
@@ -146,17 +148,20 @@ class MetricsService:
         news = inventory.learn(device) or device.key not in self._hub.scheduler.gpus
         return device if news else None
 
-    def _note_overheads(self, reading: GpuReading) -> None:
+    def _note_processes(self, reading: GpuReading) -> None:
         told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
-        members, clients = self._roster.members, self._hub.scheduler.clients
+        members, clients, on = self._roster.members, self._hub.scheduler.clients, self._hub.scheduler.on
         for member in members.values():
             seen = told.get(member.process) if member.gpu == reading.uuid else None
             client = clients.get(member.client)
+            if seen is not None and not on:
+                self._activity.note(member.pod, seen.sm_percent, reading.taken_ns)
             if seen is not None and seen.used_bytes is not None and client is not None:
                 allocated_bytes = client.tenant.memory.shares[member.client].used_bytes
                 self._overheads.note(member.client, allocated_bytes, seen.used_bytes, seen.sm_percent)
         if len(self._overheads.baselines) > len(members):
             self._overheads.keep_only(set(members))
+        self._activity.forget(reading.taken_ns - self._ttl_ns, {member.pod for member in members.values()})
 
     def _note_step(self, held_ns: int) -> None:
         self._hub.counters.callbacks.add(held_ns)
@@ -184,6 +189,7 @@ class MetricsService:
             last_words=self._sampler.last_words(now_ns, readings),
             sources=self._sampler.sources(now_ns),
             overheads=dict(self._overheads.baselines),
+            worked_ns=self._activity.worked_ns(),
             figures=self._figures(len(processes)),
             observation=self._hub.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
         )

@@ -70,6 +70,7 @@ class View:
     last_words: list[GpuReading]  # of GPUs that answer no more: their XIDs
     sources: dict[str, SourceState]
     overheads: Mapping[int, int]  # client -> baseline
+    worked_ns: Mapping[str, int]  # by pod, while scheduling was off: when NVML saw it at work
     figures: Figures
 
     gpus: list[GpuCopy] = field(default_factory=list)  # the observation's, once it is made

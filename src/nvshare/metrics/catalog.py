@@ -82,6 +82,7 @@ _NO_ZEROS: Final = (
     "the seed fills GPU figures with zeros where NVML is missing; here they are left out, since a zero would"
     " be read as a fact"
 )
+_UNGATED: Final = "left out while scheduling is off: whoever runs then does so without asking"
 _OF_THE_POD: Final = "the pod's figure, the same on each of its processes: quotas belong to the pod"
 
 # ---- what NVML tells of GPUs ---------------------------------------------------------------------
@@ -284,7 +285,12 @@ CLIENT_UNRESPONSIVE = _row(
 
 # ---- the scheduler's queues and memory -----------------------------------------------------------
 RUNNING = _row(
-    "nvshare_scheduler_running_clients", GPU, "Processes that have the GPU now.", "scheduler", SEED
+    "nvshare_scheduler_running_clients",
+    GPU,
+    "Processes that have the GPU now.",
+    "scheduler",
+    SEED,
+    note=_UNGATED,
 )
 REQUESTING = _row(
     "nvshare_scheduler_request_queue_clients",
@@ -306,6 +312,7 @@ RUNNING_MEMORY = _row(
     "Memory of the pods that have the GPU now.",
     "scheduler",
     SEED,
+    note=_UNGATED,
 )
 PEAK_RUNNING_MEMORY = _row(
     "nvshare_scheduler_peak_running_memory_bytes", GPU, "The most that ever was.", "scheduler", SEED
@@ -451,6 +458,7 @@ POD_LAST_KERNEL = _row(
     POD,
     "When the pod last worked on a GPU, 0 if it never has.",
     "scheduler",
+    note="while scheduling is off by NVML's word, and left out without it",
 )
 POD_LAST_SEEN = _row(
     "nvshare_pod_last_seen_timestamp_seconds",

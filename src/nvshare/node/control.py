@@ -172,13 +172,16 @@ class Control:
         return _Page(self._gpus(), self._hub)
 
     def _gpus(self) -> Iterator[bytes]:
+        scheduler = self._hub.scheduler
         yield b'{"now_ns":%d,"gpus":[' % self._hub.clock()
-        for number, gpu in enumerate(list(self._hub.scheduler.gpus.values())):
-            report = GpuReport(gpu, self._look)
+        for number, gpu in enumerate(list(scheduler.gpus.values())):
+            report = GpuReport(gpu, self._look, scheduler.off_since_ns)
             yield b',{"tenants":[' if number else b'{"tenants":['
             yield from _listed(report.tenants())
             summary = asdict(report.summary(()))
             del summary["tenants"]
+            if not scheduler.on:  # whoever runs does so without asking
+                summary["running_clients"] = summary["running_bytes"] = None
             yield b"]," + msgspec.json.encode(summary)[1:]
         yield b"]}"
 
@@ -200,7 +203,7 @@ class Control:
                     yield self._client_row(tenant, client)
 
     def _client_row(self, tenant: Tenant, client: Client) -> dict[str, object]:
-        shown = snapshot_client(tenant, client)
+        shown = snapshot_client(tenant, client, self._hub.scheduler.on)
         member = self._roster.members.get(client.key)
         return {
             "client": f"{client.key:016x}",
@@ -217,9 +220,10 @@ class Control:
 
     async def tenant(self, request: Request) -> Response:
         pod = _pod(request.path_params["pod"])
+        scheduler = self._hub.scheduler
         found = [
-            snapshot_tenant(gpu, tenant, self._look(gpu))
-            for gpu in self._hub.scheduler.gpus.values()
+            snapshot_tenant(gpu, tenant, self._look(gpu), scheduler.off_since_ns)
+            for gpu in scheduler.gpus.values()
             if (tenant := gpu.tenants.get(pod)) is not None
         ]
         if not found:

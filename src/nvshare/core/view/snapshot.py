@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class ClientSnapshot:
     client: int
     version: int
-    state: str  # idle, waiting, running, draining, gone
+    state: str  # idle, waiting, running, draining, gone; ungated while scheduling is off
     used_bytes: int
     busy_ns: int
 
@@ -18,7 +18,7 @@ class ClientSnapshot:
 class Explanation:
     """Why a tenant is where it is, since when, and what would let it run."""
 
-    state: str  # idle, running, draining, late, waiting
+    state: str  # idle, running, draining, late, waiting; ungated while scheduling is off
     reason: str  # a word of core.explain.REASONS
     since_ns: int
     remedy: str
