@@ -113,7 +113,7 @@ def _check_serial(world: World, gpu: str, free: list[str]) -> None:
 def _check_counts(world: World, gpu: Any) -> None:
     here = [client for client in world.clients.values() if client.tenant.gpu == gpu.gpu]
     holding = sum(client.holds for client in here)
-    waiting = sum(client.wants for client in here)
+    waiting = sum(client.wants and not client.holds for client in here)
     if gpu.running_clients != holding:
         world.broken("snapshot", f"{gpu.running_clients} clients are shown running, not {holding}")
     shown = gpu.request_queue_clients + gpu.wait_queue_clients

@@ -263,6 +263,23 @@ def test_the_copy_says_what_the_snapshot_says() -> None:
             assert tenant.pending_drop == snapshot.pending_drop
 
 
+def test_a_process_that_drains_and_asks_again_is_counted_once() -> None:
+    """Two processes whose memory does not fit together: one drains for the other and asks meanwhile."""
+    bench = Bench()
+    for key, pod in ((1, "draining"), (2, "next")):
+        bench.client(key, pod, used_bytes=12 * GIB)
+        bench.do(events.LockRequested(key))
+    while not bench.scheduler.clients[1].dropping:
+        bench.pass_ms(100)
+    bench.do(events.LockRequested(1))
+    assert bench.scheduler.clients[1].wants
+    assert bench.scheduler.clients[1].holds
+    [full] = bench.scheduler.snapshot(bench.now_ns).gpus
+    assert (full.running_clients, full.request_queue_clients + full.wait_queue_clients) == (1, 1)
+    running, waiting, outside = bench.look().queued_clients()
+    assert (running, waiting + outside) == (1, 1)
+
+
 def test_a_pod_that_comes_back_goes_on_counting() -> None:
     bench = Bench()
     bench.client(1, "a")

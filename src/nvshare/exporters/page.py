@@ -66,7 +66,7 @@ def _tenant_rows(view: View) -> Iterator[list[str]]:
 def _state(gpu: GpuCopy, tenant: TenantCopy) -> str:
     if tenant.holding:
         return "running"
-    if tenant.wanting:
+    if tenant.queued:
         return "throttled" if gpu.throttled(tenant) else "waiting"
     return "idle"
 

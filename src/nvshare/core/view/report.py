@@ -38,9 +38,9 @@ class GpuReport:
     def _count(self, tenant: Tenant) -> None:
         self._running += tenant.holding
         if tenant.figures.outside_since_ns >= 0 or throttled(self._gpu, tenant):
-            self._outside += tenant.wanting
+            self._outside += tenant.queued
         else:
-            self._waiting += tenant.wanting
+            self._waiting += tenant.queued
 
     def summary(self, tenants: tuple[TenantSnapshot, ...]) -> GpuSnapshot:
         """After all tenants."""
