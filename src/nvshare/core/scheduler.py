@@ -297,7 +297,7 @@ class Scheduler:
     def _gpu_sampled(self, event: events.GpuSampled, now_ns: int, out: list[Effect]) -> None:
         gpu = self.gpus.get(event.gpu)
         if gpu is not None:
-            gpu.residence.see_used(event.used_bytes)
+            gpu.residence.see_used(event.used_bytes, event.paged_out_bytes)
             self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:

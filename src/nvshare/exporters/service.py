@@ -14,6 +14,7 @@ from nvshare.core import events
 from nvshare.exporters.activity import Activity
 from nvshare.exporters.collect import Collector
 from nvshare.exporters.overhead import Overheads
+from nvshare.exporters.paging import Look, Paging
 from nvshare.exporters.view import Figures, View, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, Seen
@@ -57,6 +58,7 @@ class MetricsService:
         self._learns_gpus = config.text("NVSHARE_GPUS") in ("auto", "nvml")
         self._overheads = Overheads()
         self._activity = Activity()
+        self._paging = Paging()
         self._repeats = logs.Repeats()
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
@@ -127,14 +129,15 @@ class MetricsService:
         if device is not None:
             logs.info("GPU found", gpu=device.key, index=device.number)
             hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
+        looks = self._note_processes(reading)
         gpu = hub.scheduler.gpus.get(reading.uuid)
         if gpu is not None and reading.used_bytes is not None:
-            strangers_bytes = max(0, reading.used_bytes - gpu.residence.tenants_bytes)
-            if (
-                strangers_bytes != gpu.residence.stranger_bytes
-            ):  # an event for nothing would be a checkpoint for nothing
-                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes))
-        self._note_processes(reading)
+            residence = gpu.residence
+            fits = residence.tenants_bytes <= gpu.safe_limit_bytes
+            paged_out_bytes = self._paging.paged_out_bytes(reading.uuid, looks, fits)
+            strangers_bytes = residence.strangers_of(reading.used_bytes, paged_out_bytes)
+            if strangers_bytes != residence.stranger_bytes:  # an event for nothing would be a checkpoint
+                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes, paged_out_bytes))
         hub.counters.callbacks.add(hub.clock() - now_ns)
 
     def _news_of(self, reading: GpuReading) -> Device | None:
@@ -148,7 +151,9 @@ class MetricsService:
         news = inventory.learn(device) or device.key not in self._hub.scheduler.gpus
         return device if news else None
 
-    def _note_processes(self, reading: GpuReading) -> None:
+    def _note_processes(self, reading: GpuReading) -> list[Look]:
+        """What the look tells of our clients' processes, for figures of theirs; their memory is returned."""
+        looks = []
         told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
         members, clients, on = self._roster.members, self._hub.scheduler.clients, self._hub.scheduler.on
         for member in members.values():
@@ -159,9 +164,11 @@ class MetricsService:
             if seen is not None and seen.used_bytes is not None and client is not None:
                 allocated_bytes = client.tenant.memory.shares[member.client].used_bytes
                 self._overheads.note(member.client, allocated_bytes, seen.used_bytes, seen.sm_percent)
+                looks.append(Look(member.client, allocated_bytes, seen.used_bytes))
         if len(self._overheads.baselines) > len(members):
             self._overheads.keep_only(set(members))
         self._activity.forget(reading.taken_ns - self._ttl_ns, {member.pod for member in members.values()})
+        return looks
 
     def _note_step(self, held_ns: int) -> None:
         self._hub.counters.callbacks.add(held_ns)
