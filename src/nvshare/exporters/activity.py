@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from nvshare.exporters.view import View, in_batches, pod_labels
+from nvshare.exporters.view import View, in_batches
 from nvshare.pods.identity import Process
 
 
@@ -48,5 +48,5 @@ def not_told_of(view: View, unknown: set[tuple[str, str]]) -> Iterator[None]:
             for tenant in tenants:
                 processes = (view.processes.get(client) for client, _, _ in tenant.clients)
                 if tenant.clients and (gpu.gpu not in silent or not silent[gpu.gpu].isdisjoint(processes)):
-                    unknown.add(pod_labels(tenant.pod))
+                    unknown.add(view.pod_labels(tenant.pod))
             yield None

@@ -7,7 +7,9 @@ from typing import Final, NamedTuple
 
 from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, PodFiguresCopy, TenantCopy
 from nvshare.exporters.activity import not_told_of
-from nvshare.exporters.view import Families, View, families_of, in_batches, pod_labels
+from nvshare.exporters.joined import Joined
+from nvshare.exporters.names import PROCESS
+from nvshare.exporters.view import Families, View, families_of, in_batches
 from nvshare.metrics import catalog as c
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.pods.identity import Process
@@ -24,6 +26,7 @@ class _Shown(NamedTuple):
 
 
 class _Row(NamedTuple):
+    key: tuple[str, str]  # pod and GPU; several may have the same labels
     labels: tuple[str, str, str]
     totals: _Shown
     figures: PodFiguresCopy
@@ -41,10 +44,11 @@ class Totals:
     """Keeps what is shown from going back: what has not ended yet is an estimate until it ends."""
 
     def __init__(self) -> None:
-        self._shown: dict[tuple[str, str, str], _Shown] = {}
+        self._shown: dict[tuple[str, str], _Shown] = {}
+        self._joined = Joined()
 
     def rising(self, row: _Row) -> _Row:
-        before = self._shown.get(row.labels)
+        before = self._shown.get(row.key)
         if before is None:
             return row
         now = row.totals
@@ -58,25 +62,57 @@ class Totals:
 
     def families(self, view: View) -> Families:
         rows: list[_Row] = []
-        shown: dict[tuple[str, str, str], _Shown] = {}
+        shown: dict[tuple[str, str], _Shown] = {}
         for batch in in_batches(_rows(view), _COMPUTED_AT_ONCE):
             for row in map(self.rising, batch):
-                shown[row.labels] = row.totals
+                shown[row.key] = row.totals
                 rows.append(row)
             yield None
         former, self._shown = self._shown, shown
         yield from _freeing(former)
+        yield from _last_times(view, rows)
+        if view.names is not None:
+            yield from self._join(rows, view.taken_ns)
         for metric, total in _TOTALS:
             yield from families_of(metric, rows, total)
         yield from families_of(c.POD_LOCK_WAIT, rows, _lock_wait, _HISTOGRAMS_AT_ONCE)
-        yield from _last_times(view, rows)
         while rows:
             del rows[-ROWS_AT_ONCE:]
             yield None
         yield from _unmanaged(view)
 
+    def _join(self, rows: list[_Row], now_ns: int) -> Iterator[None]:
+        """One row of all programs in no pod that have one name."""
+        alike: dict[tuple[str, str, str], _Row] = {}
+        kept: list[_Row] = []
+        for batch in in_batches(rows):
+            for row in batch:
+                if row.labels[1].startswith(PROCESS):
+                    self._joined.add(row.key, row.labels, _counters(row), now_ns)
+                    alike[row.labels] = row
+                else:
+                    kept.append(row)
+            yield None
+        rows[:] = kept
+        for batch in in_batches(alike.values()):
+            rows += [_counting(row, self._joined.sum_of(row.labels)) for row in batch]
+            yield None
+        yield from self._joined.forgetting(now_ns)
 
-def _freeing(former: dict[tuple[str, str, str], _Shown]) -> Iterator[None]:
+
+def _counters(row: _Row) -> tuple[int, ...]:
+    return (*row.totals, row.figures.wait_sum_ns, *row.figures.wait_counts)
+
+
+def _counting(row: _Row, counters: list[int]) -> _Row:
+    """With other counters, in the same order."""
+    totals = len(row.totals)
+    wait_sum_ns, *wait_counts = counters[totals:]
+    figures = row.figures._replace(wait_sum_ns=wait_sum_ns, wait_counts=wait_counts)
+    return row._replace(totals=_Shown(*counters[:totals]), figures=figures)
+
+
+def _freeing(former: dict[tuple[str, str], _Shown]) -> Iterator[None]:
     while former:
         for _ in range(min(len(former), ROWS_AT_ONCE)):
             former.popitem()
@@ -95,7 +131,8 @@ def _rows(view: View) -> Iterator[_Row]:
 def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
     figures = tenant.figures
     return _Row(
-        (*pod_labels(tenant.pod), gpu.gpu),
+        (tenant.pod, gpu.gpu),
+        (*view.pod_labels(tenant.pod), gpu.gpu),
         _Shown(
             gpu.occupied_ns(tenant), gpu.entitled_ns(tenant), gpu.throttled_ns(tenant), gpu.swap_ns(figures)
         ),
@@ -104,10 +141,10 @@ def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
 
 
 def _of_departed(view: View, gpu: GpuCopy, pod: str, figures: PodFiguresCopy) -> _Row:
-    labels = (*pod_labels(pod), gpu.gpu)
+    labels = (*view.pod_labels(pod), gpu.gpu)
     totals = _Shown(figures.occupied_ns, figures.entitled_ns, figures.throttled_ns, figures.swap_ns)
     worked_ns = max(figures.worked_ns, view.worked_ns.get(pod, -1))
-    return _Row(labels, totals, figures._replace(worked_ns=worked_ns))
+    return _Row((pod, gpu.gpu), labels, totals, figures._replace(worked_ns=worked_ns))
 
 
 def _last_times(view: View, rows: list[_Row]) -> Families:
@@ -144,7 +181,7 @@ def _unmanaged(view: View) -> Families:
         for processes in in_batches(reading.processes or ()):
             for process in processes:
                 if (Process(process.pid, process.start_ticks), reading.uuid) not in managed:
-                    pod = pod_labels(process.owner) if process.owner else ("", "")
+                    pod = view.pod_labels(process.owner) if process.owner else ("", "")
                     labels = (*pod, reading.uuid, str(reading.index), str(process.pid))
                     found.append(_Stranger(labels, process.used_bytes))
             yield None

@@ -13,6 +13,7 @@ from typing import Final
 from nvshare.core import events
 from nvshare.exporters.activity import Activity
 from nvshare.exporters.collect import Collector
+from nvshare.exporters.names import ProcessNames
 from nvshare.exporters.overhead import Overheads
 from nvshare.exporters.paging import Look, Paging
 from nvshare.exporters.view import Figures, View, loop_distribution, wall_ns
@@ -62,9 +63,11 @@ class MetricsService:
         self._repeats = logs.Repeats()
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
+        debug_labels = config.switched_on("NVSHARE_METRICS_DEBUG_LABELS")
+        self._names = None if debug_labels else ProcessNames()
         collector = Collector(
             self.view,
-            config.switched_on("NVSHARE_METRICS_DEBUG_LABELS"),
+            debug_labels,
             self._complain,
             self._note_step,
         )
@@ -199,6 +202,7 @@ class MetricsService:
             worked_ns=self._activity.worked_ns(),
             figures=self._figures(len(processes)),
             observation=self._hub.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
+            names=self._names,
         )
 
     def _figures(self, clients: int) -> Figures:

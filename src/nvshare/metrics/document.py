@@ -28,6 +28,8 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
 - Counters never go back while the daemon lives.
 - `namespace` and `pod` name who shares the GPU. What is in no pod has no namespace and its kind in the name:
   `container:ID`, `process:PID:START`; a pod that only its cgroup tells is `pod:UID`.
+  With `NVSHARE_METRICS_DEBUG_LABELS=0` a program in no pod is `process:UID/COMMAND`, what several of one name
+  have is added up, and there are at most 32 names of a user: the rest is `process:UID/other`.
 - `gpu_index` is NVML's. Without NVML it is the order in which GPUs were named.
 - `client_id` and `host_pid` are left out with `NVSHARE_METRICS_DEBUG_LABELS=0`; processes of a pod become one
   sample then. Bytes are added up, flags are 1 if any is, figures that are the pod's anyway stay.

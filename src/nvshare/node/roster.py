@@ -26,7 +26,15 @@ from nvshare.node.bounds import Bounds
 from nvshare.node.connection import Connection
 from nvshare.node.hub import Hub
 from nvshare.pods.cgroups import HOST, Place
-from nvshare.pods.identity import PEER_DEAD, IdentityError, Peer, Process, identify, open_process
+from nvshare.pods.identity import (
+    PEER_DEAD,
+    IdentityError,
+    Peer,
+    Process,
+    command_of,
+    identify,
+    open_process,
+)
 from nvshare.pods.tenancy import Run, Tenancy
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
@@ -49,6 +57,7 @@ class Member:
     epoch: int
     pidfd: int
     connection: Connection | None = None
+    command: str = ""
     billed_busy_ns: int = 0  # of a former: what its counter showed when it was last billed
 
 
@@ -57,6 +66,13 @@ class Ended(NamedTuple):
 
     process: Process
     gpu: str
+    pod: str = ""
+    uid: int = -1
+    command: str = ""
+
+
+def _ended(member: Member) -> Ended:
+    return Ended(member.process, member.gpu, member.pod, member.uid, member.command)
 
 
 _Role = tuple[Process, str, str]
@@ -181,7 +197,7 @@ class Roster:
 
     def _member_gone(self, member: Member, why: str, reason: str = "replaced") -> None:
         self._strike_out(member, reason)
-        self.ended.append(Ended(member.process, member.gpu))
+        self.ended.append(_ended(member))
         self.hub.feed(events.ProcessGone(member.client))
         logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
         self._forget_runs_soon(member.pod)
@@ -379,7 +395,8 @@ class Roster:
         peer = connection.peer
         in_pod = bool(peer.place.pod_uid)
         pidfd = connection.pidfd
-        member = Member(client, peer.process, peer.uid, in_pod, pod, gpu, self.epoch, pidfd, connection)
+        terms = (in_pod, pod, gpu, self.epoch, pidfd, connection, peer.command)
+        member = Member(client, peer.process, peer.uid, *terms)
         self.members[client] = member
         self._count(member, 1)
         self.hub.told[client] = connection
@@ -413,6 +430,7 @@ class Roster:
         if pidfd is None:
             return False
         former.pidfd = pidfd
+        former.command = command_of(former.process.pid)
         self.formers[former.client] = former
         self._absent.setdefault(_role(former), []).append(former)
         self.hub.loop.add_reader(pidfd, self.forget_former, former)
@@ -421,7 +439,7 @@ class Roster:
     def forget_former(self, former: Member) -> None:
         if self.formers.pop(former.client, None) is None:
             return
-        self.ended.append(Ended(former.process, former.gpu))
+        self.ended.append(_ended(former))
         self._no_longer_absent(former)
         self._close_pidfd(former.pidfd)
         self.hub.feed(events.FormerGone(former.client, former.gpu))
