@@ -25,6 +25,7 @@ from nvshare.node import logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.connection import Connection
 from nvshare.node.hub import Hub
+from nvshare.node.operators import Operators
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.identity import (
     PEER_DEAD,
@@ -34,6 +35,7 @@ from nvshare.pods.identity import (
     command_of,
     identify,
     open_process,
+    unseen_peer,
 )
 from nvshare.pods.tenancy import Run, Tenancy
 from nvshare.wire.dialects import V3
@@ -98,7 +100,7 @@ class Roster:
         self._absent: dict[_Role, list[Member]] = {}  # members and formers without a connection
         self.unregistered: dict[Connection, int] = {}  # -> since when
         self.room_made: Callable[[], None] = lambda: None  # an unregistered connection has left its place
-        self._own_place = own_place
+        self._operators = Operators(own_place, self._obey, self.note_refused)
         self._per_pod: Counter[str] = Counter()
         self._per_uid: Counter[int] = Counter()
         self._repeats = logs.Repeats()
@@ -124,12 +126,13 @@ class Roster:
         try:
             peer, pidfd = identify(connection_socket)
         except IdentityError as error:
+            peer, pidfd, refusal = NOBODY, -1, error.reason  # if it lives, it is to read why
             if error.reason == PEER_DEAD:
-                self.hub.counters.refused[error.reason] += 1
-                self._repeats.warning("connection refused", reason=error.reason, detail=error)
-                connection_socket.close()
-                return
-            peer, pidfd, refusal = NOBODY, -1, error.reason  # it lives, and is to read why
+                peer = unseen_peer(connection_socket)
+                if not self._operators.has_right_user(peer):
+                    self.note_refused(peer, error.reason, str(error))
+                    connection_socket.close()
+                    return
         connection = Connection(self, connection_socket, peer, pidfd, refusal)
         self.unregistered[connection] = now_ns
         connection.handshake = self.hub.loop.call_later(
@@ -164,6 +167,8 @@ class Roster:
             self.room_made()
 
     def connection_ended(self, connection: Connection) -> None:
+        if connection.refusal == PEER_DEAD and connection in self.unregistered:
+            self.note_refused(connection.peer, PEER_DEAD, "said nothing")
         self._leave_unregistered(connection)
         member = self.members.get(connection.client)
         if member is None or member.connection is not connection:
@@ -190,10 +195,13 @@ class Roster:
         if member is not None and member.pidfd == connection.pidfd:
             self._member_gone(member, "process ended", "ended")
             self._withdraw_environment(member.pod)
-        else:
-            self._close_pidfd(connection.pidfd)
-            connection.pidfd = -1
-        connection.abort()
+            connection.abort()
+            return
+        self._close_pidfd(connection.pidfd)
+        connection.pidfd = -1
+        # What it said before may be an operator's word, and has not been read yet.
+        connection.refusal = connection.refusal or PEER_DEAD
+        self.hub.loop.call_later(self.bounds.last_words_ns / 1e9, connection.abort)
 
     def _member_gone(self, member: Member, why: str, reason: str = "replaced") -> None:
         self._strike_out(member, reason)
@@ -244,15 +252,13 @@ class Roster:
 
     def trusted(self, peer: Peer) -> bool:
         """Root or our own user, in no container or in ours."""
-        at_home = not peer.place.contained or peer.place == self._own_place
-        return peer.uid in (0, os.geteuid()) and at_home
+        return self._operators.trusted(peer)
 
     def operate(self, connection: Connection, message: Message) -> None:
         self._leave_unregistered(connection)
-        if not self.trusted(connection.peer):
-            self.note_refused(connection.peer, "not_permitted", message.type.name)
-            connection.abort()
-            return
+        self._operators.take(connection.peer, message, connection.abort)
+
+    def _obey(self, message: Message) -> None:
         if message.type is MessageType.SET_TQ:
             self.set_slice(int(message.data))
         else:
@@ -386,6 +392,8 @@ class Roster:
 
     def _refuse(self, connection: Connection, reason: str, detail: str) -> None:
         self.note_refused(connection.peer, reason, detail)
+        if reason == PEER_DEAD:  # it will not say anything else
+            self._leave_unregistered(connection)
         connection.refuse(reason)
 
     def _enter(self, connection: Connection, pod: str, gpu: str) -> Member:
@@ -450,6 +458,7 @@ class Roster:
         former = self.formers.get(message.id) or self.members.get(message.id)
         epoch, held_ns, busy_ns, used_bytes, request, reserve_seq, reserve_bytes = message.arguments
         reason = self._why_not(former, connection.peer, message.gpu_uuid, epoch)
+        reason = connection.refusal or reason
         if former is None or reason:
             self._refuse(connection, reason or "unknown_client", f"RESUME of {message.id:016x}")
             return

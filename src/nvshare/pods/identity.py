@@ -17,7 +17,7 @@ import socket
 import struct
 from typing import Final, NamedTuple
 
-from nvshare.pods.cgroups import HOST, Place, place_of, run_cgroups_of
+from nvshare.pods.cgroups import HOST, UNSEEN, Place, place_of, run_cgroups_of
 
 SO_PEERPIDFD: Final = 77
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -152,6 +152,25 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
             raise Exhausted from error
         raise IdentityError(PEER_DEAD, f"pid {pid}: {error}") from error
     return Peer(process, uid, place_of(cgroups), run_cgroups_of(cgroups), command), pidfd
+
+
+def unseen_peer(connection: socket.socket) -> Peer:
+    """One that has ended already: who connected is all that the kernel still tells."""
+    pid, uid = peer_credentials(connection)
+    return Peer(Process(pid, 0), uid, UNSEEN)
+
+
+def others_in_containers(own: Place) -> bool:
+    """Whether anybody on this machine is in a container that is not ours. Takes long: call it in a thread."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                place = place_of(_read(f"/proc/{name}/cgroup").decode(errors="surrogateescape"))
+            except OSError:
+                continue  # it has ended, or is hidden from us, as nobody of our user is
+            if place.contained and place != own:
+                return True
+    return False
 
 
 def run_cgroup_of(process: Process) -> str:
