@@ -385,6 +385,9 @@ class Scheduler:
             book = self._limits.setdefault(pod, LimitsBook())
             book.put(source, memory_bytes, core_percent, share)
             self._note_memory_source(pod, book.effective().memory_source)
+        for gone in checkpoint.departed:
+            if gone.gpu in self.gpus:
+                self.gpus[gone.gpu].figures.departed.restore(gone.pod, gone.totals)
         lags = {(pod, gpu): lag_ns for pod, gpu, lag_ns in checkpoint.lags}
         for record in checkpoint.clients:
             lags.setdefault((record.pod, record.gpu), 0)

@@ -341,7 +341,12 @@ TURN = _row("nvshare_scheduler_turn_seconds", GPU, "Length of a turn at the pres
 
 # ---- events --------------------------------------------------------------------------------------
 MESSAGES = _row(
-    "nvshare_scheduler_messages_total", ("type",), "Messages received and sent, by type.", "daemon", SEED
+    "nvshare_scheduler_messages_total",
+    ("type",),
+    "Messages received and sent, by type.",
+    "daemon",
+    SEED,
+    note="since the daemon started: clients of a former one come back with RESUME, so REGISTER may stay 0",
 )
 DROPS = _row(
     "nvshare_scheduler_drop_lock_total",

@@ -20,7 +20,8 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
 
 - A series exists from the moment its subject does, with 0, and ends with the first scrape after the subject
   is gone. Only totals of a pod (`nvshare_pod_*`) stay for `NVSHARE_METRICS_STALE_TTL_SEC` after its last
-  process has left, and go on where they were if it comes back.
+  process has left, and go on where they were if it comes back; those of the last 256 to leave over a restart
+  of the daemon, too. Totals of pods that are here begin anew then, as Prometheus expects of counters.
 - All figures of one scrape are of one moment; figures of NVML are of its last look, whose age is
   `nvshare_snapshot_age_seconds`. A source that does not answer takes only its own series along, and
   `nvshare_source_up` says so. Of a GPU that is lost only what the daemon itself counts stays: its XIDs, the

@@ -215,7 +215,8 @@ class Daemon:
         saved = checkpoint.load(self.config.private_dir, hub.clock())
         if saved is None:
             return
-        for gpu in {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}:
+        known = {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}
+        for gpu in known | {gpu for _, gpu, _ in saved.departed}:
             for device in self._known_again(gpu):
                 hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]

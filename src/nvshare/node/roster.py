@@ -396,8 +396,8 @@ class Roster:
             self._leave_unregistered(connection)
         connection.refuse(reason)
 
-    def _enter(self, connection: Connection, pod: str, gpu: str) -> Member:
-        client = 0
+    def _enter(self, connection: Connection, pod: str, gpu: str, client: int = 0) -> Member:
+        """Under an id of its own, or the one that a former daemon gave it."""
         while client in NO_CLIENT or client in self.members or client in self.formers:
             client = secrets.randbits(64)
         peer = connection.peer
@@ -462,12 +462,14 @@ class Roster:
         if former is None or reason:
             self._refuse(connection, reason or "unknown_client", f"RESUME of {message.id:016x}")
             return
-        if former.client in self.members:
+        restarted = former.client not in self.members
+        if not restarted:
             self._strike_out(former, "replaced")  # one event: in between its pod would have less than it has
         elif self.formers.pop(former.client, None) is not None:
             self._no_longer_absent(former)
             self._close_pidfd(former.pidfd)
-        member = self._enter(connection, former.pod, former.gpu)
+        # After a restart it keeps its id, and so do its series.
+        member = self._enter(connection, former.pod, former.gpu, former.client if restarted else 0)
         self.hub.feed(
             events.ClientResumed(
                 client=member.client,
