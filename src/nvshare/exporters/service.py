@@ -27,6 +27,7 @@ from nvshare.node import logs
 from nvshare.node.config import Config
 from nvshare.node.daemon import Daemon, StartError
 from nvshare.node.listener import Listener
+from nvshare.node.verdict import Cards, CardWord
 from nvshare.pods.identity import Process, peer_of_pid
 from nvshare.wire.messages import MessageType
 
@@ -94,6 +95,13 @@ class MetricsService:
         self._sampler.stop()
         self._listener.close()
         self._server.close()
+
+    def cards(self) -> Cards:
+        now_ns = self._hub.clock()
+        used_bytes = {reading.uuid: reading.used_bytes for reading in self._sampler.readings(now_ns)}
+        sources = self._sampler.sources(now_ns)
+        up = sources.pop(NVML).up
+        return Cards(up, {key: CardWord(state.up, used_bytes.get(key)) for key, state in sources.items()})
 
     def _settled(self) -> bool:
         """Clients of the former life have had their time to come back."""

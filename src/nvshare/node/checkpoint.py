@@ -217,6 +217,7 @@ class Writer:
         self._change = threading.Condition()
         self.written = 0
         self.failed = 0
+        self.error = ""  # why the last one could not be written
         threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
 
     def submit(self, draft: Draft) -> None:
@@ -242,8 +243,10 @@ class Writer:
             try:
                 write(self._directory, encode(saved_from(draft)))
                 self.written += 1
+                self.error = ""
             except Exception as error:
                 self.failed += 1
+                self.error = str(error) or repr(error)
                 logs.warning("checkpoint not written", why=repr(error))
             with self._change:  # who is told of the end may ask whether anything is left to do
                 self._busy = False
