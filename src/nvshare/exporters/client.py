@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 from nvshare.core.limits import NO_SOURCE
 from nvshare.core.view.observe import GpuCopy, TenantCopy
 from nvshare.exporters.names import PROCESS
-from nvshare.exporters.overhead import LEAST_BYTES
 from nvshare.exporters.view import Families, View, in_batches
 from nvshare.gpu.reading import ProcessReading
 from nvshare.metrics import catalog as c
@@ -41,7 +40,7 @@ class _Row(NamedTuple):
     unresponsive: int
     nvml_bytes: int | None
     sm_percent: int | None
-    overhead_bytes: int
+    overhead_bytes: int | None  # as long as NVML tells of the process
 
 
 Figure = Callable[[_Row], int | float]
@@ -51,8 +50,6 @@ _OF_ALL: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.CLIENT_PEAK, lambda r: r.peak_bytes),
     (c.CLIENT_QUOTA, lambda r: r.quota_bytes),
     (c.CLIENT_QUOTA_EXCEEDED, lambda r: r.exceeded),
-    (c.CLIENT_OVERHEAD, lambda r: r.overhead_bytes),
-    (c.CLIENT_NEED, lambda r: r.used_bytes + r.overhead_bytes),
     (c.CLIENT_CORE_CONFIG, lambda r: r.config_percent),
     (c.CLIENT_CORE_EFFECTIVE, lambda r: r.effective_percent),
     (c.CLIENT_WINDOW_USAGE, lambda r: r.window_usage_ms),
@@ -83,6 +80,9 @@ def families(view: View) -> Families:
     for metric, figure in _OF_ALL:
         yield Family(metric, [(r.labels, figure(r)) for r in rows])
     yield Family(c.CLIENT_QUOTA_SOURCE, sources)
+    measured = [(r.labels, r.used_bytes, r.overhead_bytes) for r in rows if r.overhead_bytes is not None]
+    yield Family(c.CLIENT_OVERHEAD, [(labels, overhead) for labels, _, overhead in measured])
+    yield Family(c.CLIENT_NEED, [(labels, used + overhead) for labels, used, overhead in measured])
     listed = [r for r in rows if r.nvml_bytes is not None]
     yield Family(c.CLIENT_NVML_USED, [((*r.labels, r.host_pid), r.nvml_bytes or 0) for r in listed])
     yield Family(c.CLIENT_NEED_UPPER, [(r.labels, r.used_bytes + (r.nvml_bytes or 0)) for r in listed])
@@ -122,7 +122,7 @@ def _both(one: _Row, other: _Row) -> _Row:
         unresponsive=max(one.unresponsive, other.unresponsive),
         nvml_bytes=_sum(one.nvml_bytes, other.nvml_bytes),
         sm_percent=_sum(one.sm_percent, other.sm_percent),
-        overhead_bytes=one.overhead_bytes + other.overhead_bytes,
+        overhead_bytes=_sum(one.overhead_bytes, other.overhead_bytes),
     )
 
 
@@ -176,5 +176,5 @@ def _rows(
             *of_the_pod,
             nvml_bytes,
             sm_percent,
-            view.overheads.get(client, LEAST_BYTES),
+            None if told is None else view.overheads.get(client),
         )

@@ -34,6 +34,11 @@ class Paging:
     def __init__(self) -> None:
         self._known: dict[str, dict[int, _Known]] = {}
 
+    def driver_bytes(self, gpu: str, client: int) -> int | None:
+        """What the driver takes for a process, as far as it was learned."""
+        known = self._known.get(gpu, {}).get(client)
+        return None if known is None else known.driver_bytes
+
     def paged_out_bytes(self, gpu: str, looks: Iterable[Look], fits: bool) -> int:
         """Of all that these, who are all of a GPU, have allocated; ``fits``: that can be on it at once."""
         before = self._known.get(gpu, {})

@@ -146,6 +146,9 @@ class MetricsService:
             residence = gpu.residence
             fits = residence.tenants_bytes <= gpu.safe_limit_bytes
             paged_out_bytes = self._paging.paged_out_bytes(reading.uuid, looks, fits)
+            for look in looks:
+                beside_bytes = self._paging.driver_bytes(reading.uuid, look.client)
+                self._overheads.presume(look.client, beside_bytes)
             strangers_bytes = residence.strangers_of(reading.used_bytes, paged_out_bytes)
             if strangers_bytes != residence.stranger_bytes:  # an event for nothing would be a checkpoint
                 hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes, paged_out_bytes))

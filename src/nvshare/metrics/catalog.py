@@ -82,6 +82,10 @@ _NO_ZEROS: Final = (
     "the seed fills GPU figures with zeros where NVML is missing; here they are left out, since a zero would"
     " be read as a fact"
 )
+_MEASURED: Final = (
+    "left out as long as NVML has told nothing of the process; of one that never did little, what NVML counts"
+    " beside its allocations"
+)
 _UNGATED: Final = "left out while scheduling is off: whoever runs then does so without asking"
 _OF_THE_POD: Final = "the pod's figure, the same on each of its processes: quotas belong to the pod"
 
@@ -185,6 +189,7 @@ CLIENT_OVERHEAD = _row(
     "nvml",
     DEFERRED,
     merge="sum",
+    note=_MEASURED,
 )
 CLIENT_NEED = _row(
     "nvshare_client_memory_need_estimated_bytes",
@@ -193,6 +198,7 @@ CLIENT_NEED = _row(
     "nvml",
     DEFERRED,
     merge="sum",
+    note=_MEASURED,
 )
 CLIENT_NEED_UPPER = _row(
     "nvshare_client_memory_need_upper_bytes",
@@ -379,7 +385,11 @@ MEMORY_AVAILABLE = _row(
     figure="memory_available",
 )
 HANDOVERS = _row(
-    "nvshare_scheduler_handovers_total", ("gpu_uuid",), "Turns that began.", "scheduler", figure="handovers"
+    "nvshare_scheduler_handovers_total",
+    ("gpu_uuid",),
+    "Turns that began; pods without a quota that begin together have one turn.",
+    "scheduler",
+    figure="handovers",
 )
 HANDOVER = _row(
     "nvshare_scheduler_handover_seconds",
