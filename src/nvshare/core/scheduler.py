@@ -331,6 +331,14 @@ class Scheduler:
         book = self._limits.get(pod)
         return book.effective() if book is not None else PodLimits()
 
+    def limits_after(self, word: events.LimitsSet) -> PodLimits:
+        """A pod's limits if that were said; nothing changes."""
+        book = LimitsBook()
+        for source, said in self.limits_said(word.pod).items():
+            book.put(source, *said)
+        book.put(word.source, word.memory_bytes, word.core_percent, word.share)
+        return book.effective()
+
     def _note_memory_source(self, pod: str, source: str) -> None:
         if source == NO_SOURCE:
             self.memory_sources.pop(pod, None)

@@ -282,22 +282,18 @@ class Roster:
 
     def set_limits(self, word: events.LimitsSet) -> PodLimits:
         """One source's word on a pod's limits; the lines are those that operators' tools look for."""
-        before = self.limits(word.pod)
-        clients = [m for m in self.members.values() if m.pod == word.pod and m.connection is not None]
-        self.hub.feed(word)
-        after = self.limits(word.pod)
+        before, after = self.limits(word.pod), self.hub.scheduler.limits_after(word)
         if after.memory_bytes != before.memory_bytes:
             figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}
             logs.info(f"Memory limit changed for pod {word.pod}", source=after.memory_source, **figures)
-            for member in clients:
-                logs.info("Sending UPDATE_LIMIT", client=f"{member.client:016x}", bytes=after.memory_bytes)
         if after.core_percent != before.core_percent:
             percents = {"from_percent": before.core_percent, "to_percent": after.core_percent}
             logs.info(f"Compute limit changed for pod {word.pod}", source=after.core_source, **percents)
-            for member in clients:
-                logs.info(
-                    "Sending UPDATE_CORE_LIMIT", client=f"{member.client:016x}", percent=after.core_percent
-                )
+        self.hub.announcing = True  # each connection tells what it sends, and when it does
+        try:
+            self.hub.feed(word)
+        finally:
+            self.hub.announcing = False
         return after
 
     # ---- runs --------------------------------------------------------------------------------
