@@ -19,6 +19,7 @@ from nvshare.exporters.overhead import LEAST_BYTES
 from nvshare.exporters.view import Families, View
 from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS
 from nvshare.metrics.families import Family, Metric
+from nvshare.wire.dialects import V2
 from nvshare.wire.messages import MessageType
 from tests.exporters.node import SMALL, MetricsNode, Scrape, metrics_node
 from tests.exporters.test_cost import CLIENTS, Node, fail
@@ -148,6 +149,24 @@ def test_what_was_measured_goes_with_nvml(node: MetricsNode) -> None:
     assert MEASURED.isdisjoint(down.families())
     node.sim.fault("nvml-up")
     node.wait_scrape(lambda s: set(s.families()) >= MEASURED)
+
+
+def test_the_peak_is_never_below_what_is_there(node: MetricsNode) -> None:
+    """Memory is allocated after the turn has begun, as most of it is."""
+    names = ("nvshare_scheduler_running_memory_bytes", "nvshare_scheduler_peak_running_memory_bytes")
+    old = node.daemon.client("old", node.card().uuid, V2)
+    old.lock()
+    old.send(MessageType.MEM_UPDATE, memory_usage_bytes=2 << 30)
+    scrape = node.wait_scrape(lambda s: s.value(names[0]) > 0)
+    assert [scrape.value(name) for name in names] == [2 << 30, 2 << 30]
+    ours = node.daemon.client("ours", node.card().uuid)
+    ours.lock()
+    ours.send(MessageType.MEM_USED, arguments=(1 << 30, 0))
+    ours.round_trip()
+    assert [node.scrape().value(name) for name in names] == [3 << 30, 3 << 30]
+    old.send(MessageType.MEM_UPDATE, memory_usage_bytes=0)
+    scrape = node.wait_scrape(lambda s: s.value(names[0]) == 1 << 30)
+    assert scrape.value(names[1]) == 3 << 30
 
 
 def test_turns_of_pods_that_begin_together_are_one(node: MetricsNode) -> None:
