@@ -19,6 +19,7 @@
 #define TELL_EVERY_NS (50 * MS)
 #define IDLE_NS SECOND
 #define RECONNECT_NS (SECOND / 2)
+#define UNANSWERED_MOST 5 /* doublings of that: 16 s, and as much again at random */
 #define DENIED_RETRY_NS (5 * SECOND)
 
 /* ---- the bill */
@@ -155,9 +156,24 @@ static uint64_t do_what_is_due(struct gate *gate, uint64_t now_ns)
 
 /* ---- the connection */
 
+/* A daemon that comes back is met soon, but not by everybody at once; who takes connections and never answers as a
+ * daemon of ours is asked less and less often. */
+static uint64_t reconnect_delay_ns(struct gate *gate, bool connected, uint64_t now_ns)
+{
+    enum phase phase = gate->session.phase;
+    if (connected && (phase == REGISTERING || phase == RESUMING))
+        gate->unanswered += gate->unanswered < UNANSWERED_MOST;
+    else
+        gate->unanswered = 0;
+    uint64_t most_ns = RECONNECT_NS << gate->unanswered;
+    uint64_t jitter_ns = (now_ns ^ (uint64_t)getpid() * 2654435761u) % most_ns;
+    return jitter_ns + (gate->unanswered ? most_ns : 0) + (phase == DENIED ? DENIED_RETRY_NS : 0);
+}
+
 static void disconnect(struct gate *gate, uint64_t now_ns)
 {
     int fd = gate->socket_fd;
+    gate->connect_at_ns = now_ns + reconnect_delay_ns(gate, fd >= 0, now_ns);
     gate->socket_fd = -1; /* first: a child forked now must not close what gets the number next */
     if (fd >= 0) {
         close(fd);
@@ -168,9 +184,6 @@ static void disconnect(struct gate *gate, uint64_t now_ns)
     session_disconnected(&gate->session, now_ns);
     if (denied)
         gate->session.phase = DENIED;
-    /* So that a daemon that comes back is not met by everybody at once. */
-    uint64_t jitter_ns = (now_ns ^ (uint64_t)getpid() * 2654435761u) % RECONNECT_NS;
-    gate->connect_at_ns = now_ns + (denied ? DENIED_RETRY_NS : 0) + jitter_ns;
     gate_refresh(gate);
     pthread_cond_broadcast(&gate->changed);
 }
@@ -250,7 +263,7 @@ static void *agent(void *argument)
         receive(gate, now_ns);
         uint64_t next_ns = do_what_is_due(gate, now_ns);
         gate_flush(gate);
-        if (gate->session.broken)
+        if (gate->session.broken && gate->socket_fd >= 0)
             disconnect(gate, now_ns);
         if (gate->socket_fd < 0 && gate->connect_at_ns < next_ns)
             next_ns = gate->connect_at_ns;

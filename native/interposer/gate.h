@@ -86,6 +86,7 @@ struct gate {
     uint8_t in[FRAME_BYTES];
     size_t in_bytes;
     uint64_t connect_at_ns;
+    unsigned int unanswered; /* connections in a row that led to nothing, though somebody took them */
     /* memory */
     uint64_t total_bytes;
     bool managed; /* native allocations become managed ones */

@@ -102,6 +102,7 @@ static uint64_t request_if_stuck(struct session *s, uint64_t now_ns)
 static void become_ready(struct session *s)
 {
     s->phase = READY;
+    s->foreign_told = false;
     request_if_waiting(s);
     session_ask_next(s);
 }
@@ -175,8 +176,10 @@ void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns)
     struct message message;
     wire_decode(frame, &message);
     if (message.version != 3) {
-        say("what answers at %s does not speak our protocol (version %d)", settings.socket_path, message.version);
-        s->broken = true;
+        if (!s->foreign_told)
+            say("what answers at %s does not speak our protocol (version %d); asking again now and then",
+                settings.socket_path, message.version);
+        s->foreign_told = s->broken = true;
         return;
     }
     s->silent_since_ns = now_ns;

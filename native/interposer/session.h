@@ -41,6 +41,7 @@ struct session {
     uint8_t out[OUT_FRAMES * FRAME_BYTES];
     size_t out_bytes;
     bool broken; /* the daemon does not read, or speaks another language: of no more use */
+    bool foreign_told; /* that it does, since one of ours last answered */
     char refusal[20];
     uint64_t client_id, epoch;
     /* what the daemon told */

@@ -113,7 +113,7 @@ def _check_serial(world: World, gpu: str, free: list[str]) -> None:
 def _check_counts(world: World, gpu: Any) -> None:
     here = [client for client in world.clients.values() if client.tenant.gpu == gpu.gpu]
     holding = sum(client.holds for client in here)
-    waiting = sum(client.wants for client in here)
+    waiting = sum(client.wants and not client.holds for client in here)
     if gpu.running_clients != holding:
         world.broken("snapshot", f"{gpu.running_clients} clients are shown running, not {holding}")
     shown = gpu.request_queue_clients + gpu.wait_queue_clients
@@ -125,8 +125,9 @@ def _check_client(world: World, tenant: Any, shown: Any) -> None:
     client = world.clients.get(shown.client)
     if client is None:
         return  # whoever calls compares the sets
-    if shown.state != _state(client):
-        world.broken("snapshot", f"{shown.client} is shown {shown.state}, and knows it is {_state(client)}")
+    state = _state(client, world.on)
+    if shown.state != state:
+        world.broken("snapshot", f"{shown.client} is shown {shown.state}, and knows it is {state}")
     if client.connected and client.told_percent != tenant.core_percent:
         text = f"was told {client.told_percent} %, and has {tenant.core_percent}"
         world.broken("told percent", f"{shown.client} of {tenant.pod} {text}")
@@ -146,11 +147,13 @@ def _check_charge(world: World, shown: Any, tenant: TenantView) -> None:
         world.broken("books", f"{shown.pod}: {text}, could have {possible_bytes}")
 
 
-def _state(client: ClientView) -> str:
+def _state(client: ClientView, scheduling_on: bool) -> str:
     if not client.connected:
         return "gone"
     if client.dropping:
         return "draining"
     if client.holds:
         return "running"
-    return "waiting" if client.wants else "idle"
+    if client.wants:
+        return "waiting"
+    return "idle" if scheduling_on else "ungated"

@@ -275,7 +275,8 @@ class Model:
         for gpu in snapshot.gpus:
             here = [client for client in self.clients.values() if client.gpu == gpu.gpu]
             assert gpu.running_clients == sum(client.holds for client in here)
-            assert gpu.request_queue_clients + gpu.wait_queue_clients == sum(client.wants for client in here)
+            queued = sum(client.wants and not client.holds for client in here)  # who drains is no waiter yet
+            assert gpu.request_queue_clients + gpu.wait_queue_clients == queued
             listed = {client.client for tenant in gpu.tenants for client in tenant.clients}
             assert listed == {client.key for client in here}
             for tenant in gpu.tenants:

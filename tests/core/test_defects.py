@@ -250,6 +250,9 @@ def test_memory_of_strangers_and_contexts_is_not_given_away() -> None:
     assert snapshot.safe_limit_bytes == 16 * GIB * 90 // 100 - stranger
     assert snapshot.overloaded
     assert sum(model.clients[key].dropping for key in (first, second)) == 2
+    model.step(events.GpuSampled("GPU-0", 10 * GIB, paged_out_bytes=6 * GIB))
+    snapshot = model.core.snapshot(model.now_ns).gpus[0]
+    assert snapshot.stranger_bytes == 4 * GIB, "of the 12 GiB of tenants 6 are on the GPU"
 
 
 def test_overload_ends_when_memory_falls() -> None:

@@ -12,9 +12,11 @@ from nvshare.core.books.figures import (
     Departed,
     Histogram,
     PodFigures,
+    PodTotals,
     SharedTime,
 )
 from nvshare.core.scheduler import Scheduler
+from nvshare.core.view.checkpoint import DEPARTED_SAVED
 from nvshare.core.view.observe import GpuCopy, TenantCopy, observe, unpack
 
 GPU = "GPU-a"
@@ -263,6 +265,23 @@ def test_the_copy_says_what_the_snapshot_says() -> None:
             assert tenant.pending_drop == snapshot.pending_drop
 
 
+def test_a_process_that_drains_and_asks_again_is_counted_once() -> None:
+    """Two processes whose memory does not fit together: one drains for the other and asks meanwhile."""
+    bench = Bench()
+    for key, pod in ((1, "draining"), (2, "next")):
+        bench.client(key, pod, used_bytes=12 * GIB)
+        bench.do(events.LockRequested(key))
+    while not bench.scheduler.clients[1].dropping:
+        bench.pass_ms(100)
+    bench.do(events.LockRequested(1))
+    assert bench.scheduler.clients[1].wants
+    assert bench.scheduler.clients[1].holds
+    [full] = bench.scheduler.snapshot(bench.now_ns).gpus
+    assert (full.running_clients, full.request_queue_clients + full.wait_queue_clients) == (1, 1)
+    running, waiting, outside = bench.look().queued_clients()
+    assert (running, waiting + outside) == (1, 1)
+
+
 def test_a_pod_that_comes_back_goes_on_counting() -> None:
     bench = Bench()
     bench.client(1, "a")
@@ -283,6 +302,22 @@ def test_a_pod_that_comes_back_goes_on_counting() -> None:
     bench.pass_ms(1500)
     assert bench.look(ttl_ns=SECOND).departed == []
     assert bench.look().departed == [], "forgotten is forgotten"
+
+
+def test_totals_of_those_who_left_are_bounded_in_the_checkpoint() -> None:
+    bench = Bench()
+    departed = bench.scheduler.gpus[GPU].figures.departed
+    for number in range(DEPARTED_SAVED + 10):
+        departed.restore(f"pod-{number}", PodTotals(number, 1, 2, 3, (0,) * 8 + (1,), 4, 5, number))
+    bench.client(1, "here")
+    saved = bench.scheduler.checkpoint(bench.now_ns)
+    assert len(saved.departed) == DEPARTED_SAVED
+    successor = Bench()
+    successor.do(events.Restored(saved))
+    copy = successor.look(ttl_ns=1 << 60)
+    assert [pod for pod, _ in copy.departed] == [f"pod-{number}" for number in range(10, DEPARTED_SAVED + 10)]
+    _, last = copy.departed[-1]
+    assert (last.occupied_ns, last.wait_counts[-1], last.wait_sum_ns, last.worked_ns) == (265, 1, 4, 5)
 
 
 def test_those_who_left_are_bounded() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from nvshare.core import events
+from nvshare.core.effects import TellMemoryLimit
 from nvshare.core.limits import LimitsBook, PodLimits
 from nvshare.core.scheduler import Scheduler
 
@@ -52,3 +55,38 @@ def test_a_refused_word_leaves_no_trace() -> None:
     with pytest.raises(ValueError, match=r"1\.\.100"):
         core.handle(events.LimitsSet("pod", "ctl", None, 0), 1)
     assert list(core.limited_pods()) == []
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_one_change_is_told_to_each_client_once(seed: int) -> None:
+    random, scheduler, now_ns, clients = Random(seed), Scheduler(), 0, 0
+    scheduler.handle(events.GpuSeen("GPU-a", 16 * GIB), now_ns)
+    told: dict[int, int] = {}
+    for _ in range(200):
+        now_ns += random.choice((0, 10**6, 10**9))
+        kind, key = random.randrange(6), random.randint(1, max(1, clients))
+        event: events.Event
+        if kind == 0 or clients < 3:
+            clients += 1
+            event = events.ClientRegistered(clients, random.choice("pq"), "GPU-a", random.choice((1, 2, 3)))
+        elif kind <= 2:
+            source, amount = (
+                random.choice(("ctl", "env", "run")),
+                random.choice((None, GIB, 2 * GIB, 4 * GIB)),
+            )
+            event = events.LimitsSet(random.choice("pq"), source, amount)
+            expected = scheduler.limits_after(event)
+        elif kind == 3:
+            event = events.MemoryUsed(key, random.randrange(3) * GIB)
+        elif kind == 4:
+            event = events.LeaseReturned(key, random.randrange(4), random.randrange(3) * GIB)
+        else:
+            event = random.choice((events.ProcessGone, events.ClientDisconnected))(key)
+        effects = scheduler.handle(event, now_ns)
+        if isinstance(event, events.LimitsSet):
+            assert scheduler.limits_of(event.pod) == expected
+        limits = [effect for effect in effects if isinstance(effect, TellMemoryLimit)]
+        assert len({effect.client for effect in limits}) == len(limits)
+        for effect in limits:
+            assert told.get(effect.client) != effect.limit_bytes, "it knows that"
+            told[effect.client] = effect.limit_bytes

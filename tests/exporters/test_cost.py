@@ -83,6 +83,7 @@ class Node:
             last_words=[],
             sources={NVML: SourceState(True, 0, 0, self.now_ns)},
             overheads={},
+            worked_ns={},
             figures=Figures(
                 {}, {}, {}, {}, NO_DURATIONS, NO_DURATIONS, NO_DURATIONS, CLIENTS, 0, 0, True, 0, 0, 0, 0
             ),

@@ -15,9 +15,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from nvshare.core import events
 from nvshare.exporters import client
 from nvshare.exporters.collect import Collector
+from nvshare.exporters.overhead import LEAST_BYTES
 from nvshare.exporters.view import Families, View
 from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS
 from nvshare.metrics.families import Family, Metric
+from nvshare.wire.dialects import V2
 from nvshare.wire.messages import MessageType
 from tests.exporters.node import SMALL, MetricsNode, Scrape, metrics_node
 from tests.exporters.test_cost import CLIENTS, Node, fail
@@ -25,6 +27,12 @@ from tests.node.harness import gpu_key
 
 LINE = re.compile(r"(?P<name>[a-z_0-9]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 SUFFIXES = ("_bucket", "_sum", "_count")
+MEASURED = {
+    "nvshare_client_memory_need_upper_bytes",
+    "nvshare_client_memory_need_estimated_bytes",
+    "nvshare_client_memory_overhead_baseline_bytes",
+}
+"""Of clients, and with NVML's word."""
 GPU_PARTS = ("nvshare_gpu_", "nvshare_unmanaged_", "nvshare_client_nvml", "nvshare_client_sm")
 
 
@@ -118,13 +126,62 @@ def test_without_nvml_the_rest_is_complete(place: Path) -> None:
             for name in CATALOG
             if name.startswith(("nvshare_scheduler_", "nvshare_client_", "nvshare_pod_"))
             and not name.startswith(GPU_PARTS)
-            and name != "nvshare_client_memory_need_upper_bytes"
+            and name not in MEASURED
         }
         assert expected <= set(scrape.families())
+        assert MEASURED.isdisjoint(scrape.families()), "nothing was measured"
         assert scrape.value("nvshare_client_info") == 1
         assert len([line for line in node.daemon.log if "WARNING" in line]) == 1, (
             "one warning, not one a second"
         )
+
+
+def test_what_was_measured_goes_with_nvml(node: MetricsNode) -> None:
+    """Of a process that has allocated much from its beginning, too."""
+    node.pod("large", size=4 * SMALL)
+    scrape = node.wait_scrape(lambda s: set(s.families()) >= MEASURED)
+    managed = scrape.value("nvshare_client_managed_allocated_bytes")
+    assert managed > LEAST_BYTES
+    baseline = scrape.value("nvshare_client_memory_overhead_baseline_bytes")
+    assert scrape.value("nvshare_client_memory_need_estimated_bytes") == managed + baseline
+    node.sim.fault("nvml-down")
+    down = node.wait_scrape(lambda s: s.value("nvshare_nvml_up") == 0)
+    assert MEASURED.isdisjoint(down.families())
+    node.sim.fault("nvml-up")
+    node.wait_scrape(lambda s: set(s.families()) >= MEASURED)
+
+
+def test_the_peak_is_never_below_what_is_there(node: MetricsNode) -> None:
+    """Memory is allocated after the turn has begun, as most of it is."""
+    names = ("nvshare_scheduler_running_memory_bytes", "nvshare_scheduler_peak_running_memory_bytes")
+    old = node.daemon.client("old", node.card().uuid, V2)
+    old.lock()
+    old.send(MessageType.MEM_UPDATE, memory_usage_bytes=2 << 30)
+    scrape = node.wait_scrape(lambda s: s.value(names[0]) > 0)
+    assert [scrape.value(name) for name in names] == [2 << 30, 2 << 30]
+    ours = node.daemon.client("ours", node.card().uuid)
+    ours.lock()
+    ours.send(MessageType.MEM_USED, arguments=(1 << 30, 0))
+    ours.round_trip()
+    assert [node.scrape().value(name) for name in names] == [3 << 30, 3 << 30]
+    old.send(MessageType.MEM_UPDATE, memory_usage_bytes=0)
+    scrape = node.wait_scrape(lambda s: s.value(names[0]) == 1 << 30)
+    assert scrape.value(names[1]) == 3 << 30
+
+
+def test_turns_of_pods_that_begin_together_are_one(node: MetricsNode) -> None:
+    uuid = node.card().uuid
+    holder, *others = (node.daemon.client(name, uuid) for name in ("limited", "a", "b"))
+    node.daemon.set_quota("limited", core_percent=50)
+    holder.lock()
+    for other in others:
+        other.send(MessageType.REQ_LOCK)
+        other.round_trip()
+    before = node.scrape().value("nvshare_scheduler_handovers_total")
+    holder.send(MessageType.LOCK_RELEASED)
+    for other in others:
+        other.expect(MessageType.LOCK_OK)
+    assert node.scrape().value("nvshare_scheduler_handovers_total") == before + 1
 
 
 def test_metrics_are_off_unless_asked_for(place: Path) -> None:

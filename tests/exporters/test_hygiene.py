@@ -6,11 +6,16 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from nvshare.sim.gpu import SimulatedNode
+from nvshare.wire.messages import MessageType
 from tests.exporters.node import MetricsNode, Scrape, metrics_node
 from tests.node.harness import Raw, in_child
 
+T = MessageType
 TENANTS = 200
+RETURN = ("REGISTER", "RESUME", "RESUMED")
 
 
 def come(node: MetricsNode, count: int) -> list[int]:
@@ -79,6 +84,51 @@ def test_totals_of_a_pod_stay_for_a_while_and_go_on_when_it_is_back(node: Metric
     back = node.scrape()
     assert back.value("nvshare_pod_gpu_lock_wait_seconds_count", **labels) == grants + 1
     go([pid])
+
+
+def test_totals_and_ids_survive_a_restart_of_the_daemon(place: Path) -> None:
+    with metrics_node(place) as node:
+        uuid = node.card().uuid
+        gone = come(node, 1)
+        labels = {"pod": "guest-0", "gpu_uuid": uuid}
+        name = "nvshare_pod_gpu_lock_wait_seconds_count"
+        go(gone)
+        here = node.daemon.client("here", uuid)
+        here.cycle()
+        here.round_trip()
+        # Until the tenant itself is forgotten, a second after it was idle, and after that.
+        for times in (1, 2):
+            before = node.scrape()
+            assert before.value(name, **labels) == 1
+            node.daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
+            node.daemon.kill()
+            node.daemon.start()
+            after = node.scrape()
+            assert after.value(name, **labels) == 1
+            last_seen = ("nvshare_pod_last_seen_timestamp_seconds", {"pod": "guest-0"})
+            assert after.value(last_seen[0], **last_seen[1]) == pytest.approx(
+                before.value(last_seen[0], **last_seen[1]), abs=0.1
+            )
+            back = node.daemon.connect()
+            assert back.resume(here).type is T.RESUMED
+            assert back.client_id == here.client_id, "its series go on"
+            here = back
+            scrape = node.wait_scrape(lambda s: bool(s.of("nvshare_client_info", pod="here")))
+            [info] = scrape.of("nvshare_client_info", pod="here")
+            assert int(info.labels["client_id"], 16) == here.client_id
+            messages = {kind: scrape.value("nvshare_scheduler_messages_total", type=kind) for kind in RETURN}
+            assert messages == {"REGISTER": 0, "RESUME": 1, "RESUMED": 1}
+            assert scrape.value("nvshare_scheduler_clients") == 1
+            if times == 1:
+                node.wait_scrape(lambda _: len(tenants(node)) == 1)
+        [pid] = come(node, 1)
+        assert node.scrape().value(name, **labels) == 2, "it goes on where it was"
+        go([pid])
+
+
+def tenants(node: MetricsNode) -> list[object]:
+    found: list[object] = node.daemon.control.ask("GET", "/v1/gpus")["gpus"][0]["tenants"]
+    return found
 
 
 def gpu_series(scrape: Scrape, uuid: str) -> set[str]:

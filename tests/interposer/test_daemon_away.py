@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from tests.interposer.harness import Node, daemon_pid, line_of, stopped, tell
+from nvshare.wire.codec import encode
+from nvshare.wire.dialects import V2, V3
+from nvshare.wire.messages import Message, MessageType
+from tests.interposer.harness import PATIENCE_SEC, Node, daemon_pid, line_of, stopped, tell
 from tests.interposer.test_progress import gaps
 
 MIB = 1 << 20
@@ -109,3 +115,45 @@ def test_a_quota_change_is_said_once(node: Node) -> None:
     node.set_quota("told", core_percent=80)
     _, err = node.finish(child)
     assert err.splitlines() == ["nvshare: Core limit updated dynamically to 80%"]
+
+
+class Foreign:
+    """A scheduler that is not ours: it answers in an older version and hangs up."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True)
+        self._path = path
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.bind(str(path))
+        self._listening.listen()
+        self._listening.settimeout(PATIENCE_SEC)
+
+    def answered_ns(self) -> int:
+        """When it answered the next connection."""
+        connection, _ = self._listening.accept()
+        with connection:
+            connection.recv(V3.frame_bytes)
+            connection.sendall(encode(Message(MessageType.SCHED_ON), V2))
+        return time.monotonic_ns()
+
+    def close(self) -> None:
+        self._listening.close()
+        self._path.unlink()
+
+
+def test_who_is_not_ours_is_asked_less_and_less_often_and_told_of_once(
+    make_node: Callable[..., Node],
+) -> None:
+    node = make_node()
+    foreign = Foreign(node.daemon.path)
+    child = node.start(node.program("steady"), "0")
+    answered_ns = [foreign.answered_ns() for _ in range(4)]
+    pauses_sec = [(after - before) / 1e9 for before, after in pairwise(answered_ns)]
+    for pause_sec, at_least_sec in zip(pauses_sec, (0.9, 1.9, 3.9), strict=True):
+        assert pause_sec > at_least_sec, pauses_sec
+    foreign.close()
+    node.daemon.start()
+    node.daemon.wait_words("client registered")
+    _, err = node.finish(child)
+    assert err.count("does not speak our protocol") == 1, err
+    assert err.count("\n") == 2, "and once that it runs ungated"

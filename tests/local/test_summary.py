@@ -83,6 +83,19 @@ def test_totals_count_from_the_first_asking_while_it_is_there() -> None:
     assert row.state == "left"
 
 
+def test_what_a_tenant_gets_while_scheduling_is_off_is_not_known() -> None:
+    summary, totals = Summary(), Totals()
+    for at, used_ns, state in ((0, 0, "running"), (10, 5, "running"), (20, 5, "ungated"), (30, 5, "ungated")):
+        reason = "off" if state == "ungated" else "running"
+        moment = look(at, tenant("a/b", used_ns * SECOND, reason=reason, state=state))
+        summary.add(moment)
+        totals.add(moment, summary.rows())
+    [row] = summary.rows()
+    assert (row.got_percent, row.state) == (None, "ungated")
+    [row] = totals.rows()
+    assert row.got_percent == pytest.approx(50), "of the time in which it was known"
+
+
 def test_totals_are_bounded() -> None:
     totals = Totals()
     for number in range(2 * TOTALS_MAX):

@@ -10,6 +10,8 @@ import subprocess
 from contextlib import ExitStack
 from urllib.request import urlopen
 
+import pytest
+
 from nvshare.local.node import RESTARTS_PER_MINUTE
 from nvshare.local.state import read_state
 from tests.local.harness import NVSHARE, Place, gone, place, read_line, wait_until
@@ -100,6 +102,30 @@ def test_without_a_gpu_it_says_that_the_gpus_are_simulated(bare: Place) -> None:
     assert up.wait(PATIENCE_SEC) == 0
     assert out.endswith("node ended\n")
     assert not (bare.private_dir / "node").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("int nvmlInitWithFlags(unsigned f) { (void)f; return 18; }", "NVML is here and fails (NVML: "),
+        (None, "NVML is here and cannot be loaded ("),
+    ],
+    ids=["fails", "broken"],
+)
+def test_an_nvml_that_fails_is_named(bare: Place, source: str | None, why: str) -> None:
+    library = bare.directory / "nvml" / "libnvidia-ml.so.1"
+    library.parent.mkdir()
+    if source is None:
+        library.write_bytes(b"no library")
+    else:
+        command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+        subprocess.run(command, input=source, text=True, check=True)
+    up = bare.start(*NVSHARE, "up", LD_LIBRARY_PATH=str(library.parent))
+    line = read_line(up)
+    assert line.startswith(f"SIMULATED GPUs (t4:2): {why}"), line
+    assert line.endswith("; nothing here uses a real GPU")
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=PATIENCE_SEC)
 
 
 def test_a_node_that_was_killed_takes_its_daemon_along_and_makes_room(bare: Place) -> None:

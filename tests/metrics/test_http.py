@@ -260,6 +260,70 @@ def test_a_header_of_32_kib_is_taken() -> None:
     on_loop(work)
 
 
+def test_a_larger_one_is_refused_also_in_one_piece() -> None:
+    async def work() -> None:
+        port = Port()
+        for extra in (1, 40_000 - HEADER_BYTES):
+            status, _, _ = await port.get("/metrics", X_Long="y" * (HEADER_BYTES + extra))
+            assert status in (400, 431), extra
+        assert port.asked == []
+        port.close()
+
+    on_loop(work)
+
+
+def test_a_larger_one_is_refused_behind_another_request() -> None:
+    async def work() -> None:
+        port = Port()
+        reader, writer = await port.open()
+        large = b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 40_000 + b"\r\n\r\n"
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + large)
+        answers = await asyncio.wait_for(reader.read(), PATIENCE_SEC)
+        assert [line.split()[1] for line in answers.splitlines() if line.startswith(b"HTTP/")][1:] in (
+            [b"400"],
+            [b"431"],
+        )
+        assert port.asked == []
+        writer.close()
+        port.close()
+
+    on_loop(work)
+
+
+def test_a_connection_counts_once_and_never_more_than_there_are_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[int] = []
+    alive: list[int] = []
+    made: list[Any] = []
+
+    async def work() -> None:
+        port = Port(connections=8)
+        make = http._Connection.connection_made
+
+        def note(connection: Any, transport: Any) -> None:
+            make(connection, transport)
+            made.append(transport)
+            shown.append(port.server.open_connections())
+            alive.append(sum(not one.is_closing() for one in made))
+
+        monkeypatch.setattr(http._Connection, "connection_made", note)
+        writers = [(await port.open())[1] for _ in range(3)]
+        await until(lambda: len(made) == 3)
+        assert shown == [1, 2, 3]
+        writers += [writer for _, writer in await asyncio.gather(*(port.open() for _ in range(40)))]
+        await until(lambda: len(made) == 43)
+        assert max(shown) <= 8
+        assert max(alive) <= 8
+        await until(lambda: port.server.open_connections() == 8)
+        for writer in writers:
+            writer.close()
+        await until(lambda: port.server.open_connections() == 0)
+        port.close()
+
+    on_loop(work)
+
+
 def test_tls_and_users(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path)
     other = make_certificate(tmp_path, "other-")

@@ -20,7 +20,7 @@ import pytest
 
 from nvshare.cli.ctl import command as ctl_command
 from nvshare.node.controlling import Rejected
-from nvshare.wire.dialects import V2
+from nvshare.wire.dialects import ORIGINAL, V2
 from nvshare.wire.messages import MessageType
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, gpu_key, in_child, running
 
@@ -238,6 +238,27 @@ def test_limits_change_with_the_words_that_tools_look_for(daemon: DaemonProcess)
     assert (limits["memory_bytes"], limits["core_percent"]) == (4 << 30, 40), "what is not named stays"
     assert ctl(daemon, "quota", "unset", "web").returncode == 0
     assert client.expect(T.UPDATE_LIMIT).memory_limit_bytes == 0
+
+
+def test_the_log_says_what_is_sent_to_whom_it_is_sent(daemon: DaemonProcess) -> None:
+    """Two that must be told their part of the limit, and one that knows no such message."""
+    told = [daemon.client("web", dialect=V2) for _ in range(2)]
+    daemon.client("web", dialect=ORIGINAL)
+    daemon.set_quota("web", memory_bytes=6 << 30, core_percent=30)
+    sent = {f"{one.client_id:016x}": one.expect(T.UPDATE_LIMIT).memory_limit_bytes for one in told}
+    assert set(sent.values()) == {2 << 30}
+    daemon.client("afterwards")
+    daemon.wait_words("pod=default/afterwards")
+    lines = [line for line in daemon.log if "UPDATE_LIMIT" in line or "UPDATE_CORE_LIMIT" in line]
+    assert len(lines) == 4, lines
+    for client, amount in sent.items():
+        assert len([line for line in lines if client in line and f"bytes={amount}" in line]) == 1
+    changed = next(place for place, line in enumerate(daemon.log) if "Memory limit changed" in line)
+    assert changed < daemon.log.index(lines[0]), "why, then what"
+    daemon.set_quota("web", memory_bytes=6 << 30)
+    for one in told:
+        one.cycle()
+        assert not [message for message in one.heard if message.type is T.UPDATE_LIMIT]
 
 
 def test_ctl_shows_and_changes(daemon: DaemonProcess) -> None:

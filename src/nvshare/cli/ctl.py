@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -49,6 +50,20 @@ def _limit(amount_bytes: int) -> str:
     return format_bytes(amount_bytes) if amount_bytes else "none"
 
 
+_CARD_STATES: Final = {None: "not known", True: "ok", False: "does not answer"}
+
+
+def _in_use(gpu: dict[str, Any]) -> int:
+    """By anybody, as NVML says; without it what all clients have allocated."""
+    if gpu["used_bytes"] is not None:
+        return int(gpu["used_bytes"])
+    return sum(tenant["used_bytes"] for tenant in gpu["tenants"])
+
+
+def _known(figure: int | None, show: Callable[[int], str]) -> str:
+    return "-" if figure is None else show(figure)
+
+
 def _pod_argument(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     pod = parse_pod(value)
     if pod is None:
@@ -80,7 +95,8 @@ def command(context: click.Context, private_dir: str | None, as_json: bool) -> N
 def status(caller: Caller) -> None:
     """Is the daemon well?"""
     answer = caller.ask("GET", "/v1/status")
-    counters = answer["counters"]
+    counters, problems = answer["counters"], answer["problems"]
+    verdict = "the daemon is well" if not problems else "the daemon needs attention:"
     table = _table("what", "value")
     table.add_row("pid", str(answer["pid"]))
     table.add_row("version", answer["version"])
@@ -90,13 +106,11 @@ def status(caller: Caller) -> None:
         table.add_row(name.replace("_", " "), str(answer[name]))
     table.add_row("callback p99", format_ns(counters["callbacks"]["p99_ns"]))
     table.add_row("loop lag p99", format_ns(counters["lag"]["p99_ns"]))
-    health = answer["health"]
-    if health["last_fault"]:
-        table.add_row("faults found", str(health["books_wrong"] + health["clock_went_back"]))
-        table.add_row("last fault", health["last_fault"])
+    checkpoints = f"{answer['checkpoints_written']} written, {answer['checkpoints_failed']} failed"
+    table.add_row("checkpoints", checkpoints)
     for reason, count in sorted(counters["refused"].items()):
         table.add_row(f"refused: {reason}", str(count))
-    caller.show(answer, table)
+    caller.show(answer, verdict, *(f"  {problem}" for problem in problems), table)
 
 
 @command.command()
@@ -104,14 +118,27 @@ def status(caller: Caller) -> None:
 def gpus(caller: Caller) -> None:
     """The GPUs, who runs and who waits."""
     answer = caller.ask("GET", "/v1/gpus")
-    table = _table("index", "gpu", "memory", "in use", "running", "in line", "held back", "tenants", "turn")
+    names = (
+        "index",
+        "gpu",
+        "state",
+        "memory",
+        "in use",
+        "running",
+        "in line",
+        "held back",
+        "tenants",
+        "turn",
+    )
+    table = _table(*names)
     for gpu in answer["gpus"]:
         table.add_row(
             str(gpu["index"]),
             gpu["gpu"],
+            _CARD_STATES[gpu["answers"]],
             format_bytes(gpu["total_bytes"]),
-            format_bytes(gpu["running_bytes"]),
-            str(gpu["running_clients"]),
+            format_bytes(_in_use(gpu)),
+            _known(gpu["running_clients"], str),
             str(gpu["request_queue_clients"]),
             str(gpu["wait_queue_clients"]),
             str(len(gpu["tenants"])),

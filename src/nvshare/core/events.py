@@ -17,10 +17,14 @@ class GpuSeen(NamedTuple):
 
 
 class GpuSampled(NamedTuple):
-    """NVML's word on how much memory of a GPU is in use by anybody at all."""
+    """NVML's word on how much memory of a GPU is in use by anybody at all.
+
+    ``paged_out_bytes`` of what clients have allocated are not among it: they are not on the GPU.
+    """
 
     gpu: str
     used_bytes: int
+    paged_out_bytes: int = 0
 
 
 class ClientRegistered(NamedTuple):

@@ -40,6 +40,7 @@ class Scheduler:
         self._touched: list[Gpu] = []  # by the present event, where each is audited
         self.health = Health()
         self.on = True
+        self.off_since_ns = -1  # -1: scheduling is on
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
         self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
@@ -296,7 +297,7 @@ class Scheduler:
     def _gpu_sampled(self, event: events.GpuSampled, now_ns: int, out: list[Effect]) -> None:
         gpu = self.gpus.get(event.gpu)
         if gpu is not None:
-            gpu.residence.see_used(event.used_bytes)
+            gpu.residence.see_used(event.used_bytes, event.paged_out_bytes)
             self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:
@@ -330,6 +331,14 @@ class Scheduler:
         book = self._limits.get(pod)
         return book.effective() if book is not None else PodLimits()
 
+    def limits_after(self, word: events.LimitsSet) -> PodLimits:
+        """A pod's limits if that were said; nothing changes."""
+        book = LimitsBook()
+        for source, said in self.limits_said(word.pod).items():
+            book.put(source, *said)
+        book.put(word.source, word.memory_bytes, word.core_percent, word.share)
+        return book.effective()
+
     def _note_memory_source(self, pod: str, source: str) -> None:
         if source == NO_SOURCE:
             self.memory_sources.pop(pod, None)
@@ -357,7 +366,7 @@ class Scheduler:
     def _scheduling_set(self, event: events.SchedulingSet, now_ns: int, out: list[Effect]) -> None:
         if event.on == self.on:
             return
-        self.on = event.on
+        self._switch(event.on, now_ns)
         for gpu in self.gpus.values():
             gpu.advance(now_ns)
             if not event.on:
@@ -367,6 +376,10 @@ class Scheduler:
             if client.connected:
                 out.append(TellScheduling(client.key, event.on))
 
+    def _switch(self, on: bool, now_ns: int) -> None:
+        self.on = on
+        self.off_since_ns = -1 if on else now_ns
+
     def _woken(self, event: events.Woken, now_ns: int, out: list[Effect]) -> None:
         """Deadlines were dealt with on the way in."""
 
@@ -375,11 +388,14 @@ class Scheduler:
     def _restored(self, event: events.Restored, now_ns: int, out: list[Effect]) -> None:
         """Start as the successor of another daemon."""
         checkpoint = event.checkpoint
-        self.on = checkpoint.scheduling_on
+        self._switch(checkpoint.scheduling_on, now_ns)
         for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
             book = self._limits.setdefault(pod, LimitsBook())
             book.put(source, memory_bytes, core_percent, share)
             self._note_memory_source(pod, book.effective().memory_source)
+        for gone in checkpoint.departed:
+            if gone.gpu in self.gpus:
+                self.gpus[gone.gpu].figures.departed.restore(gone.pod, gone.totals)
         lags = {(pod, gpu): lag_ns for pod, gpu, lag_ns in checkpoint.lags}
         for record in checkpoint.clients:
             lags.setdefault((record.pod, record.gpu), 0)
@@ -426,7 +442,7 @@ class Scheduler:
         """Of all GPUs at one moment."""
         gpus = []
         for gpu in self.gpus.values():
-            report = GpuReport(gpu, lambda gpu: self.look(gpu, now_ns))
+            report = GpuReport(gpu, lambda gpu: self.look(gpu, now_ns), self.off_since_ns)
             gpus.append(report.summary(tuple(report.tenants())))
         return Snapshot(now_ns, self.on, tuple(gpus))
 

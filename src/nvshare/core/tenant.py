@@ -266,6 +266,13 @@ class Tenant:
         )
         self.standing = standing
 
+    @property
+    def queued(self) -> int:
+        """Clients that wait. One that drains and has asked again already still has the GPU."""
+        if not self.holding:
+            return self.wanting
+        return sum(1 for client in self.clients.values() if client.wants and not client.holds)
+
     def add_client(self, client: Client) -> None:
         self.clients[client.key] = client
 

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from nvshare.core.limits import NO_SOURCE
 from nvshare.core.view.observe import GpuCopy, TenantCopy
-from nvshare.exporters.overhead import LEAST_BYTES
-from nvshare.exporters.view import Families, View, in_batches, pod_labels
+from nvshare.exporters.names import PROCESS
+from nvshare.exporters.view import Families, View, in_batches
 from nvshare.gpu.reading import ProcessReading
 from nvshare.metrics import catalog as c
 from nvshare.metrics.families import Family, Metric, Sample
@@ -40,7 +40,7 @@ class _Row(NamedTuple):
     unresponsive: int
     nvml_bytes: int | None
     sm_percent: int | None
-    overhead_bytes: int
+    overhead_bytes: int | None  # as long as NVML tells of the process
 
 
 Figure = Callable[[_Row], int | float]
@@ -50,8 +50,6 @@ _OF_ALL: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.CLIENT_PEAK, lambda r: r.peak_bytes),
     (c.CLIENT_QUOTA, lambda r: r.quota_bytes),
     (c.CLIENT_QUOTA_EXCEEDED, lambda r: r.exceeded),
-    (c.CLIENT_OVERHEAD, lambda r: r.overhead_bytes),
-    (c.CLIENT_NEED, lambda r: r.used_bytes + r.overhead_bytes),
     (c.CLIENT_CORE_CONFIG, lambda r: r.config_percent),
     (c.CLIENT_CORE_EFFECTIVE, lambda r: r.effective_percent),
     (c.CLIENT_WINDOW_USAGE, lambda r: r.window_usage_ms),
@@ -74,10 +72,17 @@ def families(view: View) -> Families:
     for batch in in_batches(_all_rows(view, used), _ROWS_AT_ONCE):
         rows += batch
         yield None
+    sources: list[Sample] = [((*r.labels[:3], r.source), 1) for r in rows]
+    if view.names is not None:
+        rows = [*_joined(rows)]
+        yield None
     yield Family(c.CLIENT_INFO, [((*r.labels, r.gpu_index, r.host_pid), 1) for r in rows])
     for metric, figure in _OF_ALL:
         yield Family(metric, [(r.labels, figure(r)) for r in rows])
-    yield Family(c.CLIENT_QUOTA_SOURCE, [((*r.labels[:3], r.source), 1) for r in rows])
+    yield Family(c.CLIENT_QUOTA_SOURCE, sources)
+    measured = [(r.labels, r.used_bytes, r.overhead_bytes) for r in rows if r.overhead_bytes is not None]
+    yield Family(c.CLIENT_OVERHEAD, [(labels, overhead) for labels, _, overhead in measured])
+    yield Family(c.CLIENT_NEED, [(labels, used + overhead) for labels, used, overhead in measured])
     listed = [r for r in rows if r.nvml_bytes is not None]
     yield Family(c.CLIENT_NVML_USED, [((*r.labels, r.host_pid), r.nvml_bytes or 0) for r in listed])
     yield Family(c.CLIENT_NEED_UPPER, [(r.labels, r.used_bytes + (r.nvml_bytes or 0)) for r in listed])
@@ -85,6 +90,44 @@ def families(view: View) -> Families:
         ((*r.labels, r.host_pid), r.sm_percent / 100) for r in listed if r.sm_percent is not None
     ]
     yield Family(c.CLIENT_SM_UTILIZATION, busy)
+
+
+def _joined(rows: list[_Row]) -> Iterator[_Row]:
+    """Programs in no pod that have one name have one row."""
+    alike: dict[tuple[str, str], _Row] = {}
+    for row in rows:
+        _, pod, _, gpu = row.labels
+        if not pod.startswith(PROCESS):
+            yield row
+        elif (pod, gpu) in alike:
+            alike[pod, gpu] = _both(alike[pod, gpu], row)
+        else:
+            alike[pod, gpu] = row
+    yield from alike.values()
+
+
+def _both(one: _Row, other: _Row) -> _Row:
+    return one._replace(
+        used_bytes=one.used_bytes + other.used_bytes,
+        peak_bytes=one.peak_bytes + other.peak_bytes,
+        quota_bytes=one.quota_bytes + other.quota_bytes,
+        exceeded=max(one.exceeded, other.exceeded),
+        config_percent=min(100, one.config_percent + other.config_percent),
+        effective_percent=min(100.0, one.effective_percent + other.effective_percent),
+        window_usage_ms=one.window_usage_ms + other.window_usage_ms,
+        window_limit_ms=one.window_limit_ms + other.window_limit_ms,
+        throttled=max(one.throttled, other.throttled),
+        pending_drop=max(one.pending_drop, other.pending_drop),
+        debt_ms=one.debt_ms + other.debt_ms,
+        unresponsive=max(one.unresponsive, other.unresponsive),
+        nvml_bytes=_sum(one.nvml_bytes, other.nvml_bytes),
+        sm_percent=_sum(one.sm_percent, other.sm_percent),
+        overhead_bytes=_sum(one.overhead_bytes, other.overhead_bytes),
+    )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 def _all_rows(view: View, used: dict[str, dict[Process, ProcessReading]]) -> Iterator[_Row]:
@@ -98,7 +141,7 @@ def _all_rows(view: View, used: dict[str, dict[Process, ProcessReading]]) -> Ite
 def _rows(
     view: View, gpu: GpuCopy, tenant: TenantCopy, told: dict[Process, ProcessReading] | None
 ) -> Iterator[_Row]:
-    namespace, pod = pod_labels(tenant.pod)
+    namespace, pod = view.pod_labels(tenant.pod)
     limit_ns, usage_ns = gpu.window_limit_ns(tenant), gpu.window_used_ns(tenant)
     of_the_pod = (
         tenant.limit_bytes,
@@ -133,5 +176,5 @@ def _rows(
             *of_the_pod,
             nvml_bytes,
             sm_percent,
-            view.overheads.get(client, LEAST_BYTES),
+            None if told is None else view.overheads.get(client),
         )

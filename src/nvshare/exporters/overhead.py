@@ -1,8 +1,9 @@
 """What the driver takes for a process beside its allocations.
 
 The baseline follows what NVML counts for the process, smoothed, but only while the process does little and
-has little allocated: then nearly all of it is context and modules. It is kept within bounds that hold for any
-GPU.
+has little allocated: then nearly all of it is context and modules. Of a process that was never seen like that
+it is what NVML counts beside its allocations. It is kept within bounds that hold for any GPU. Of whom NVML
+has told nothing there is none.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ class Overheads:
             return
         before = self.baselines.get(client)
         smoothed = nvml_bytes if before is None else before + (nvml_bytes - before) * _WEIGHT_PERCENT // 100
-        self.baselines[client] = min(MOST_BYTES, max(LEAST_BYTES, smoothed))
+        self._set(client, smoothed)
+
+    def presume(self, client: int, beside_bytes: int | None) -> None:
+        """What NVML counts beside its allocations, if that is known; measured ones count more."""
+        if client not in self.baselines and beside_bytes is not None:
+            self._set(client, beside_bytes)
+
+    def _set(self, client: int, baseline_bytes: int) -> None:
+        self.baselines[client] = min(MOST_BYTES, max(LEAST_BYTES, baseline_bytes))
 
     def keep_only(self, clients: set[int]) -> None:
         """Forget who is gone."""

@@ -7,6 +7,7 @@ from html import escape
 from typing import Final
 
 from nvshare import __version__
+from nvshare.core.view.observe import GpuCopy, TenantCopy
 from nvshare.exporters.view import View, in_batches
 
 _LINKS: Final = ("metrics", "healthz", "readyz")
@@ -39,10 +40,12 @@ def _gpu_rows(view: View) -> Iterator[list[str]]:
     for gpu in view.gpus:
         told = readings.get(gpu.gpu)
         running, waiting, outside = gpu.queued_clients()
+        on = view.figures.scheduling_on
         used = "–" if told is None or told.used_bytes is None else f"{told.used_bytes // _MIB}"
         busy = "–" if told is None or told.gpu_percent is None else f"{told.gpu_percent} %"
         name = "–" if told is None or told.name is None else told.name
-        figures = [used, f"{gpu.safe_limit_bytes // _MIB}", busy, str(running), str(waiting), str(outside)]
+        figures = [used, f"{gpu.safe_limit_bytes // _MIB}", busy]
+        figures += [str(running) if on else "–", str(waiting), str(outside)]
         yield [str(gpu.number), gpu.gpu, name, *figures]
 
 
@@ -53,11 +56,19 @@ def _tenant_rows(view: View) -> Iterator[list[str]]:
                 quota = "–" if not tenant.limited else f"{tenant.percent} %"
                 limit = "–" if not tenant.limit_bytes else f"{tenant.limit_bytes // _MIB}"
                 usage = f"{gpu.window_used_ns(tenant) * 100 / gpu.window_ns:.0f} %"
-                state = "running" if tenant.holding else "idle"
-                if tenant.wanting and not tenant.holding:
-                    state = "throttled" if gpu.throttled(tenant) else "waiting"
+                state = _state(gpu, tenant)
+                if not view.figures.scheduling_on:  # what it does then is not known
+                    state, usage = "ungated", "–"
                 figures = [str(len(tenant.clients)), f"{tenant.used_bytes // _MIB}", limit, usage, quota]
                 yield [tenant.pod, str(gpu.number), state, *figures]
+
+
+def _state(gpu: GpuCopy, tenant: TenantCopy) -> str:
+    if tenant.holding:
+        return "running"
+    if tenant.queued:
+        return "throttled" if gpu.throttled(tenant) else "waiting"
+    return "idle"
 
 
 def front_page(view: View) -> Iterator[str]:
@@ -72,11 +83,12 @@ def front_page(view: View) -> Iterator[str]:
         _tenant_rows(view),
         3,
     )
+    off = "" if view.figures.scheduling_on else "<p>Scheduling is off: all run ungated.</p>"
     nvml = "" if view.nvml_up else "<p>NVML does not answer: figures of the GPUs themselves are missing.</p>"
     yield (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">'
         f"<title>nvshare</title><style>{_STYLE}</style></head><body>"
-        f"<h1>nvshare {escape(__version__)}</h1><p>{links}</p>{nvml}"
+        f"<h1>nvshare {escape(__version__)}</h1><p>{links}</p>{off}{nvml}"
     )
     yield from gpus
     yield from tenants

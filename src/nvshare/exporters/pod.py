@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, PodFiguresCopy, TenantCopy
-from nvshare.exporters.view import Families, View, families_of, in_batches, pod_labels
+from nvshare.exporters.activity import not_told_of
+from nvshare.exporters.joined import Joined
+from nvshare.exporters.names import PROCESS
+from nvshare.exporters.view import Families, View, families_of, in_batches
 from nvshare.metrics import catalog as c
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.pods.identity import Process
@@ -23,6 +26,7 @@ class _Shown(NamedTuple):
 
 
 class _Row(NamedTuple):
+    key: tuple[str, str]  # pod and GPU; several may have the same labels
     labels: tuple[str, str, str]
     totals: _Shown
     figures: PodFiguresCopy
@@ -40,10 +44,11 @@ class Totals:
     """Keeps what is shown from going back: what has not ended yet is an estimate until it ends."""
 
     def __init__(self) -> None:
-        self._shown: dict[tuple[str, str, str], _Shown] = {}
+        self._shown: dict[tuple[str, str], _Shown] = {}
+        self._joined = Joined()
 
     def rising(self, row: _Row) -> _Row:
-        before = self._shown.get(row.labels)
+        before = self._shown.get(row.key)
         if before is None:
             return row
         now = row.totals
@@ -57,25 +62,57 @@ class Totals:
 
     def families(self, view: View) -> Families:
         rows: list[_Row] = []
-        shown: dict[tuple[str, str, str], _Shown] = {}
+        shown: dict[tuple[str, str], _Shown] = {}
         for batch in in_batches(_rows(view), _COMPUTED_AT_ONCE):
             for row in map(self.rising, batch):
-                shown[row.labels] = row.totals
+                shown[row.key] = row.totals
                 rows.append(row)
             yield None
         former, self._shown = self._shown, shown
         yield from _freeing(former)
+        yield from _last_times(view, rows)
+        if view.names is not None:
+            yield from self._join(rows, view.taken_ns)
         for metric, total in _TOTALS:
             yield from families_of(metric, rows, total)
         yield from families_of(c.POD_LOCK_WAIT, rows, _lock_wait, _HISTOGRAMS_AT_ONCE)
-        yield from _last_times(view, rows)
         while rows:
             del rows[-ROWS_AT_ONCE:]
             yield None
         yield from _unmanaged(view)
 
+    def _join(self, rows: list[_Row], now_ns: int) -> Iterator[None]:
+        """One row of all programs in no pod that have one name."""
+        alike: dict[tuple[str, str, str], _Row] = {}
+        kept: list[_Row] = []
+        for batch in in_batches(rows):
+            for row in batch:
+                if row.labels[1].startswith(PROCESS):
+                    self._joined.add(row.key, row.labels, _counters(row), now_ns)
+                    alike[row.labels] = row
+                else:
+                    kept.append(row)
+            yield None
+        rows[:] = kept
+        for batch in in_batches(alike.values()):
+            rows += [_counting(row, self._joined.sum_of(row.labels)) for row in batch]
+            yield None
+        yield from self._joined.forgetting(now_ns)
 
-def _freeing(former: dict[tuple[str, str, str], _Shown]) -> Iterator[None]:
+
+def _counters(row: _Row) -> tuple[int, ...]:
+    return (*row.totals, row.figures.wait_sum_ns, *row.figures.wait_counts)
+
+
+def _counting(row: _Row, counters: list[int]) -> _Row:
+    """With other counters, in the same order."""
+    totals = len(row.totals)
+    wait_sum_ns, *wait_counts = counters[totals:]
+    figures = row.figures._replace(wait_sum_ns=wait_sum_ns, wait_counts=wait_counts)
+    return row._replace(totals=_Shown(*counters[:totals]), figures=figures)
+
+
+def _freeing(former: dict[tuple[str, str], _Shown]) -> Iterator[None]:
     while former:
         for _ in range(min(len(former), ROWS_AT_ONCE)):
             former.popitem()
@@ -86,37 +123,42 @@ def _rows(view: View) -> Iterator[_Row]:
     for gpu in view.gpus:
         for tenant in gpu.tenants:
             if tenant.figures.here or view.taken_ns - tenant.figures.left_ns <= view.ttl_ns:
-                yield _of_tenant(gpu, tenant)
+                yield _of_tenant(view, gpu, tenant)
         for pod, figures in gpu.departed:
-            yield _of_departed(gpu, pod, figures)
+            yield _of_departed(view, gpu, pod, figures)
 
 
-def _of_tenant(gpu: GpuCopy, tenant: TenantCopy) -> _Row:
+def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
     figures = tenant.figures
     return _Row(
-        (*pod_labels(tenant.pod), gpu.gpu),
+        (tenant.pod, gpu.gpu),
+        (*view.pod_labels(tenant.pod), gpu.gpu),
         _Shown(
             gpu.occupied_ns(tenant), gpu.entitled_ns(tenant), gpu.throttled_ns(tenant), gpu.swap_ns(figures)
         ),
-        figures._replace(worked_ns=gpu.worked_ns(figures)),
+        figures._replace(worked_ns=max(gpu.worked_ns(figures), view.worked_ns.get(tenant.pod, -1))),
     )
 
 
-def _of_departed(gpu: GpuCopy, pod: str, figures: PodFiguresCopy) -> _Row:
-    labels = (*pod_labels(pod), gpu.gpu)
+def _of_departed(view: View, gpu: GpuCopy, pod: str, figures: PodFiguresCopy) -> _Row:
+    labels = (*view.pod_labels(pod), gpu.gpu)
     totals = _Shown(figures.occupied_ns, figures.entitled_ns, figures.throttled_ns, figures.swap_ns)
-    return _Row(labels, totals, figures)
+    worked_ns = max(figures.worked_ns, view.worked_ns.get(pod, -1))
+    return _Row((pod, gpu.gpu), labels, totals, figures._replace(worked_ns=worked_ns))
 
 
 def _last_times(view: View, rows: list[_Row]) -> Families:
-    worked: dict[tuple[str, ...], float] = {}
-    seen: dict[tuple[str, ...], float] = {}
+    unknown: set[tuple[str, str]] = set()
+    yield from not_told_of(view, unknown)
+    worked: dict[tuple[str, str], float] = {}
+    seen: dict[tuple[str, str], float] = {}
     for batch in in_batches(rows):
         for row in batch:
             pod = row.labels[:2]
             worked_sec = view.wall_sec(row.figures.worked_ns) if row.figures.worked_ns >= 0 else 0.0
             seen_sec = view.wall_sec(view.taken_ns if row.figures.here else row.figures.left_ns)
-            worked[pod] = max(worked.get(pod, 0.0), worked_sec)
+            if pod not in unknown:
+                worked[pod] = max(worked.get(pod, 0.0), worked_sec)
             seen[pod] = max(seen.get(pod, 0.0), seen_sec)
         yield None
     yield from families_of(c.POD_LAST_KERNEL, worked.items(), lambda item: item)
@@ -139,7 +181,7 @@ def _unmanaged(view: View) -> Families:
         for processes in in_batches(reading.processes or ()):
             for process in processes:
                 if (Process(process.pid, process.start_ticks), reading.uuid) not in managed:
-                    pod = pod_labels(process.owner) if process.owner else ("", "")
+                    pod = view.pod_labels(process.owner) if process.owner else ("", "")
                     labels = (*pod, reading.uuid, str(reading.index), str(process.pid))
                     found.append(_Stranger(labels, process.used_bytes))
             yield None

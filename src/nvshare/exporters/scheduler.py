@@ -30,6 +30,8 @@ _STATES: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.STRANGERS, lambda g: g.stranger_bytes),
     (c.TURN, lambda g: g.turn_ns / 1e9),
 )
+_OF_TURNS: Final = frozenset((c.RUNNING.name, c.RUNNING_MEMORY.name))
+"""Not known while scheduling is off: whoever runs then does so without asking."""
 _COUNTED: Final = tuple(metric for metric in c.CATALOG.values() if metric.figure)
 """Shown as the core counts them."""
 
@@ -37,6 +39,8 @@ _COUNTED: Final = tuple(metric for metric in c.CATALOG.values() if metric.figure
 def families(view: View) -> Families:
     gpus = [gpu for gpu in view.gpus if not _lost(view, gpu)]
     for metric, figure in _STATES:
+        if metric.name in _OF_TURNS and not view.figures.scheduling_on:
+            continue
         yield Family(metric, [((g.gpu, str(g.number)), figure(g)) for g in gpus])
     yield Family(c.DROPS, [((g.gpu, reason), count) for g in gpus for reason, count in g.drops])
     yield Family(c.OVERLAP_TIME, [((g.gpu,), g.overlap_ns / 1e9) for g in gpus])

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from nvshare.core import events
+from nvshare.exporters.activity import Activity
 from nvshare.exporters.collect import Collector
+from nvshare.exporters.names import ProcessNames
 from nvshare.exporters.overhead import Overheads
+from nvshare.exporters.paging import Look, Paging
 from nvshare.exporters.view import Figures, View, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, Seen
@@ -24,6 +27,7 @@ from nvshare.node import logs
 from nvshare.node.config import Config
 from nvshare.node.daemon import Daemon, StartError
 from nvshare.node.listener import Listener
+from nvshare.node.verdict import Cards, CardWord
 from nvshare.pods.identity import Process, peer_of_pid
 from nvshare.wire.messages import MessageType
 
@@ -55,12 +59,16 @@ class MetricsService:
         self._ttl_ns = config.whole("NVSHARE_METRICS_STALE_TTL_SEC") * _NS_PER_SEC
         self._learns_gpus = config.text("NVSHARE_GPUS") in ("auto", "nvml")
         self._overheads = Overheads()
+        self._activity = Activity()
+        self._paging = Paging()
         self._repeats = logs.Repeats()
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
+        debug_labels = config.switched_on("NVSHARE_METRICS_DEBUG_LABELS")
+        self._names = None if debug_labels else ProcessNames()
         collector = Collector(
             self.view,
-            config.switched_on("NVSHARE_METRICS_DEBUG_LABELS"),
+            debug_labels,
             self._complain,
             self._note_step,
         )
@@ -87,6 +95,13 @@ class MetricsService:
         self._sampler.stop()
         self._listener.close()
         self._server.close()
+
+    def cards(self) -> Cards:
+        now_ns = self._hub.clock()
+        used_bytes = {reading.uuid: reading.used_bytes for reading in self._sampler.readings(now_ns)}
+        sources = self._sampler.sources(now_ns)
+        up = sources.pop(NVML).up
+        return Cards(up, {key: CardWord(state.up, used_bytes.get(key)) for key, state in sources.items()})
 
     def _settled(self) -> bool:
         """Clients of the former life have had their time to come back."""
@@ -125,14 +140,18 @@ class MetricsService:
         if device is not None:
             logs.info("GPU found", gpu=device.key, index=device.number)
             hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
+        looks = self._note_processes(reading)
         gpu = hub.scheduler.gpus.get(reading.uuid)
         if gpu is not None and reading.used_bytes is not None:
-            strangers_bytes = max(0, reading.used_bytes - gpu.residence.tenants_bytes)
-            if (
-                strangers_bytes != gpu.residence.stranger_bytes
-            ):  # an event for nothing would be a checkpoint for nothing
-                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes))
-        self._note_overheads(reading)
+            residence = gpu.residence
+            fits = residence.tenants_bytes <= gpu.safe_limit_bytes
+            paged_out_bytes = self._paging.paged_out_bytes(reading.uuid, looks, fits)
+            for look in looks:
+                beside_bytes = self._paging.driver_bytes(reading.uuid, look.client)
+                self._overheads.presume(look.client, beside_bytes)
+            strangers_bytes = residence.strangers_of(reading.used_bytes, paged_out_bytes)
+            if strangers_bytes != residence.stranger_bytes:  # an event for nothing would be a checkpoint
+                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes, paged_out_bytes))
         hub.counters.callbacks.add(hub.clock() - now_ns)
 
     def _news_of(self, reading: GpuReading) -> Device | None:
@@ -146,17 +165,24 @@ class MetricsService:
         news = inventory.learn(device) or device.key not in self._hub.scheduler.gpus
         return device if news else None
 
-    def _note_overheads(self, reading: GpuReading) -> None:
+    def _note_processes(self, reading: GpuReading) -> list[Look]:
+        """What the look tells of our clients' processes, for figures of theirs; their memory is returned."""
+        looks = []
         told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
-        members, clients = self._roster.members, self._hub.scheduler.clients
+        members, clients, on = self._roster.members, self._hub.scheduler.clients, self._hub.scheduler.on
         for member in members.values():
             seen = told.get(member.process) if member.gpu == reading.uuid else None
             client = clients.get(member.client)
+            if seen is not None and not on:
+                self._activity.note(member.pod, seen.sm_percent, reading.taken_ns)
             if seen is not None and seen.used_bytes is not None and client is not None:
                 allocated_bytes = client.tenant.memory.shares[member.client].used_bytes
                 self._overheads.note(member.client, allocated_bytes, seen.used_bytes, seen.sm_percent)
+                looks.append(Look(member.client, allocated_bytes, seen.used_bytes))
         if len(self._overheads.baselines) > len(members):
             self._overheads.keep_only(set(members))
+        self._activity.forget(reading.taken_ns - self._ttl_ns, {member.pod for member in members.values()})
+        return looks
 
     def _note_step(self, held_ns: int) -> None:
         self._hub.counters.callbacks.add(held_ns)
@@ -184,8 +210,10 @@ class MetricsService:
             last_words=self._sampler.last_words(now_ns, readings),
             sources=self._sampler.sources(now_ns),
             overheads=dict(self._overheads.baselines),
+            worked_ns=self._activity.worked_ns(),
             figures=self._figures(len(processes)),
             observation=self._hub.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
+            names=self._names,
         )
 
     def _figures(self, clients: int) -> Figures:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, Observation, unpacking
+from nvshare.exporters.names import PROCESS, ProcessNames
 from nvshare.gpu.reading import GpuReading, SourceState
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.node.counters import Durations
@@ -22,7 +23,7 @@ from nvshare.pods.identity import Process
 Families = Iterator[Family | None]
 """None: nothing yet, but others may run now."""
 Row = TypeVar("Row")
-OWN_KINDS = ("pod:", "container:", "process:")
+OWN_KINDS = ("pod:", "container:", PROCESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,15 @@ class Managed(Protocol):
     @property
     def gpu(self) -> str: ...
 
+    @property
+    def pod(self) -> str: ...
+
+    @property
+    def uid(self) -> int: ...
+
+    @property
+    def command(self) -> str: ...
+
 
 @dataclass(slots=True)
 class View:
@@ -70,7 +80,9 @@ class View:
     last_words: list[GpuReading]  # of GPUs that answer no more: their XIDs
     sources: dict[str, SourceState]
     overheads: Mapping[int, int]  # client -> baseline
+    worked_ns: Mapping[str, int]  # by pod, while scheduling was off: when NVML saw it at work
     figures: Figures
+    names: ProcessNames | None = None  # of programs in no pod; None: each is shown as the process it is
 
     gpus: list[GpuCopy] = field(default_factory=list)  # the observation's, once it is made
 
@@ -80,6 +92,33 @@ class View:
         self.gpus = self.observation.copies()
         for copy in self.gpus:
             yield from unpacking(copy)
+        if self.names is not None:
+            yield from self._naming(self.names)
+
+    def _naming(self, names: ProcessNames) -> Iterator[None]:
+        """Names of who came, and none of who is forgotten."""
+        known: set[str] = set()
+        for managed in in_batches(self.managed):
+            names.learn(managed)
+            known.update(one.pod for one in managed)
+            yield None
+        for gpu in self.gpus:
+            for tenants in in_batches(gpu.tenants):
+                known.update(tenant.pod for tenant in tenants)
+                yield None
+            for departed in in_batches(gpu.departed):
+                known.update(pod for pod, _ in departed)
+                yield None
+        names.keep_only(known)
+
+    def pod_labels(self, pod: str) -> tuple[str, str]:
+        """Namespace and name. Tenants that are no pods have no namespace and their kind in the name."""
+        if pod.startswith(PROCESS) and self.names is not None:
+            return "", self.names.name(pod)
+        if pod.startswith(OWN_KINDS):
+            return "", pod
+        namespace, _, name = pod.rpartition("/")
+        return namespace, name
 
     def forgetting(self) -> Iterator[None]:
         """Free what the copies hold, in steps: freeing thousands of rows takes its time too."""
@@ -106,14 +145,6 @@ def families_of(
     """One family, a part a step."""
     for batch in in_batches(rows, size):
         yield Family(metric, [sample(row) for row in batch])
-
-
-def pod_labels(pod: str) -> tuple[str, str]:
-    """Namespace and name. Tenants that are no pods have no namespace and their whole key as name."""
-    if pod.startswith(OWN_KINDS):
-        return "", pod
-    namespace, _, name = pod.rpartition("/")
-    return namespace, name
 
 
 def loop_distribution(durations: Durations, exponents: tuple[int, ...]) -> Distribution:

@@ -51,6 +51,9 @@ _LOG_LINES: Final = 50
 _LOG_BYTES_MAX: Final = 1 << 20
 _PR_SET_PDEATHSIG: Final = 1
 _SIMULATED_SYMBOL: Final = "nvshare_sim_status"
+_NVML: Final = "libnvidia-ml.so.1"
+_NVML_SEC: Final = 10.0
+_NONE: Final = "no real GPU was found here"
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -80,14 +83,19 @@ class NodePlan:
         return node_directory(self.private_dir) / "sim"
 
 
-def _real_gpus() -> int:
-    """How many GPUs NVML tells of that are none of ours."""
+def _why_no_real_gpus() -> str:
+    """Empty if NVML tells of GPUs that are none of ours."""
     try:
-        if hasattr(ctypes.CDLL("libnvidia-ml.so.1"), _SIMULATED_SYMBOL):
-            return 0
-        return len(nvml.read_devices())
-    except (OSError, nvml.NvmlError):
-        return 0
+        library = ctypes.CDLL(_NVML)
+    except OSError as error:
+        absent = str(error).startswith(f"{_NVML}: cannot open shared object file")
+        return _NONE if absent else f"NVML is here and cannot be loaded ({error})"
+    if hasattr(library, _SIMULATED_SYMBOL):
+        return _NONE
+    try:
+        return "" if nvml.read_devices_within(_NVML_SEC) else _NONE
+    except nvml.NvmlError as error:
+        return f"NVML is here and fails ({error})"
 
 
 def _simulate(directory: Path, cards: str) -> Simulated:
@@ -141,6 +149,7 @@ class Node:
         self.control = Controller(plan.private_dir)
         self.restarts = 0
         self.metrics: dict[str, str] = {}
+        self.why_simulated = ""  # though nobody asked for it
         self._restarted_at: deque[float] = deque(maxlen=RESTARTS_PER_MINUTE)
         self._simulated: Simulated | None = None
         self._daemon: subprocess.Popen[str] | None = None
@@ -177,7 +186,9 @@ class Node:
 
     def _start(self) -> None:
         plan = self.plan
-        if plan.cards is not None or not _real_gpus():
+        if plan.cards is None:
+            self.why_simulated = _why_no_real_gpus()
+        if plan.cards is not None or self.why_simulated:
             self._simulated = _simulate(plan.sim_directory, plan.cards or DEFAULT_CARDS)
         self._log = _DaemonLog(node_directory(plan.private_dir) / "daemon.log")
         self.metrics = metrics_settings({**os.environ, **plan.settings})

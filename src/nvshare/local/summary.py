@@ -35,7 +35,7 @@ class TenantRow(NamedTuple):
     gpu_index: int
     asked_percent: int
     share: bool
-    got_percent: float | None  # None: seen for the first time
+    got_percent: float | None  # None: not known, because it is new, or scheduling is off
     used_bytes: int
     limit_bytes: int
     state: str
@@ -98,13 +98,14 @@ class Summary:
         recent = self._looks[-2] if len(self._looks) > 1 else last
         first = next((look for look in self._looks if last.used_since(look, key) is not None), last)
         span_ns = last.now_ns - first.now_ns
+        known = span_ns > 0 and tenant["explanation"]["state"] != "ungated"
         return TenantRow(
             pod=tenant["pod"],
             gpu=key[0],
             gpu_index=last.gpu_index[key[0]],
             asked_percent=tenant["core_percent"],
             share=tenant["share"],
-            got_percent=(last.used_since(first, key) or 0) * 100 / span_ns if span_ns > 0 else None,
+            got_percent=(last.used_since(first, key) or 0) * 100 / span_ns if known else None,
             used_bytes=tenant["used_bytes"],
             limit_bytes=tenant["memory_limit_bytes"],
             state="running" if last.used_since(recent, key) else _state(tenant["explanation"]),
@@ -133,7 +134,8 @@ class Totals:
             key = (row.gpu, row.pod)
             total = self._totals.pop(key, _Total(row))
             used_ns = look.used_since(before, key) if before is not None else None
-            if total.asked and before is not None and used_ns is not None:
+            counts = total.asked and row.state != "ungated"
+            if counts and before is not None and used_ns is not None:
                 total = total._replace(
                     used_ns=total.used_ns + used_ns,
                     present_ns=total.present_ns + look.now_ns - before.now_ns,

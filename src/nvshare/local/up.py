@@ -38,7 +38,7 @@ def describe(node: Node) -> str:
         raise NodeError(f"the daemon had started and answers no more: {node.last_words()}", 1) from error
     lines = []
     if node.simulated is not None:
-        why = "" if node.plan.cards is not None else "no real GPU was found here; "
+        why = f"{node.why_simulated}; " if node.why_simulated else ""
         lines.append(f"SIMULATED GPUs ({node.simulated.cards}): {why}nothing here uses a real GPU")
     lines += [f"gpu {gpu['index']}: {gpu['gpu']}, {format_bytes(gpu['total_bytes'])}" for gpu in gpus]
     lines += [line] if (line := tell_of_metrics(node.metrics)) else []

@@ -82,6 +82,11 @@ _NO_ZEROS: Final = (
     "the seed fills GPU figures with zeros where NVML is missing; here they are left out, since a zero would"
     " be read as a fact"
 )
+_MEASURED: Final = (
+    "left out as long as NVML has told nothing of the process; of one that never did little, what NVML counts"
+    " beside its allocations"
+)
+_UNGATED: Final = "left out while scheduling is off: whoever runs then does so without asking"
 _OF_THE_POD: Final = "the pod's figure, the same on each of its processes: quotas belong to the pod"
 
 # ---- what NVML tells of GPUs ---------------------------------------------------------------------
@@ -184,6 +189,7 @@ CLIENT_OVERHEAD = _row(
     "nvml",
     DEFERRED,
     merge="sum",
+    note=_MEASURED,
 )
 CLIENT_NEED = _row(
     "nvshare_client_memory_need_estimated_bytes",
@@ -192,6 +198,7 @@ CLIENT_NEED = _row(
     "nvml",
     DEFERRED,
     merge="sum",
+    note=_MEASURED,
 )
 CLIENT_NEED_UPPER = _row(
     "nvshare_client_memory_need_upper_bytes",
@@ -284,7 +291,12 @@ CLIENT_UNRESPONSIVE = _row(
 
 # ---- the scheduler's queues and memory -----------------------------------------------------------
 RUNNING = _row(
-    "nvshare_scheduler_running_clients", GPU, "Processes that have the GPU now.", "scheduler", SEED
+    "nvshare_scheduler_running_clients",
+    GPU,
+    "Processes that have the GPU now.",
+    "scheduler",
+    SEED,
+    note=_UNGATED,
 )
 REQUESTING = _row(
     "nvshare_scheduler_request_queue_clients",
@@ -306,6 +318,7 @@ RUNNING_MEMORY = _row(
     "Memory of the pods that have the GPU now.",
     "scheduler",
     SEED,
+    note=_UNGATED,
 )
 PEAK_RUNNING_MEMORY = _row(
     "nvshare_scheduler_peak_running_memory_bytes", GPU, "The most that ever was.", "scheduler", SEED
@@ -334,7 +347,12 @@ TURN = _row("nvshare_scheduler_turn_seconds", GPU, "Length of a turn at the pres
 
 # ---- events --------------------------------------------------------------------------------------
 MESSAGES = _row(
-    "nvshare_scheduler_messages_total", ("type",), "Messages received and sent, by type.", "daemon", SEED
+    "nvshare_scheduler_messages_total",
+    ("type",),
+    "Messages received and sent, by type.",
+    "daemon",
+    SEED,
+    note="since the daemon started: clients of a former one come back with RESUME, so REGISTER may stay 0",
 )
 DROPS = _row(
     "nvshare_scheduler_drop_lock_total",
@@ -367,7 +385,11 @@ MEMORY_AVAILABLE = _row(
     figure="memory_available",
 )
 HANDOVERS = _row(
-    "nvshare_scheduler_handovers_total", ("gpu_uuid",), "Turns that began.", "scheduler", figure="handovers"
+    "nvshare_scheduler_handovers_total",
+    ("gpu_uuid",),
+    "Turns that began; pods without a quota that begin together have one turn.",
+    "scheduler",
+    figure="handovers",
 )
 HANDOVER = _row(
     "nvshare_scheduler_handover_seconds",
@@ -451,6 +473,7 @@ POD_LAST_KERNEL = _row(
     POD,
     "When the pod last worked on a GPU, 0 if it never has.",
     "scheduler",
+    note="while scheduling is off by NVML's word, and left out without it",
 )
 POD_LAST_SEEN = _row(
     "nvshare_pod_last_seen_timestamp_seconds",

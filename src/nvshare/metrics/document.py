@@ -19,8 +19,10 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
 ## How to read them
 
 - A series exists from the moment its subject does, with 0, and ends with the first scrape after the subject
-  is gone. Only totals of a pod (`nvshare_pod_*`) stay for `NVSHARE_METRICS_STALE_TTL_SEC` after its last
-  process has left, and go on where they were if it comes back.
+  is gone. GPUs are known from the start by NVML or by a list; without either one is known when its first
+  client registers. Only totals of a pod (`nvshare_pod_*`) stay for `NVSHARE_METRICS_STALE_TTL_SEC` after its
+  last process has left, and go on where they were if it comes back; those of the last 256 to leave over a
+  restart of the daemon, too. Totals of pods that are here begin anew then, as Prometheus expects of counters.
 - All figures of one scrape are of one moment; figures of NVML are of its last look, whose age is
   `nvshare_snapshot_age_seconds`. A source that does not answer takes only its own series along, and
   `nvshare_source_up` says so. Of a GPU that is lost only what the daemon itself counts stays: its XIDs, the
@@ -28,6 +30,8 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
 - Counters never go back while the daemon lives.
 - `namespace` and `pod` name who shares the GPU. What is in no pod has no namespace and its kind in the name:
   `container:ID`, `process:PID:START`; a pod that only its cgroup tells is `pod:UID`.
+  With `NVSHARE_METRICS_DEBUG_LABELS=0` a program in no pod is `process:UID/COMMAND`, what several of one name
+  have is added up, and there are at most 32 names of a user: the rest is `process:UID/other`.
 - `gpu_index` is NVML's. Without NVML it is the order in which GPUs were named.
 - `client_id` and `host_pid` are left out with `NVSHARE_METRICS_DEBUG_LABELS=0`; processes of a pod become one
   sample then. Bytes are added up, flags are 1 if any is, figures that are the pod's anyway stay.
@@ -40,7 +44,9 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
   with two clients there are four lines, two of which begin with `nvshare_client_info`.
 - Without NVML seed 001 shows GPUs with zeros; here they are missing.
 - `DROP_LOCK`, disconnects and the two memory counters have the labels of the design the seeds refer to
-  (`gpu_uuid` and `reason`), and are there with 0 from the start.
+  (`gpu_uuid` and `reason`), and are there with 0 as soon as the GPU is known.
+- `nvshare_scheduler_messages_total` counts what is sent as well as what is received. `MEM_UPDATE` and
+  `LOCK_RELEASED` are of older clients; our library sends `MEM_USED` and `TURN_ENDED`.
 - The seeds' client is a process; quotas here belong to the pod. What is the pod's is marked so below.
 """
 

@@ -2,7 +2,7 @@
 
 Rules:
 1. A connection has 10 s to say its whole header, from when it is accepted or from the first byte of its next
-   request; a header has 32 KiB; an answer is read within a minute.
+   request; a header has 32 KiB, whether it comes in one piece or in many; an answer is read within a minute.
 2. There are 512 connections. One more takes the place of the one that has been idle longest, or that has not
    agreed on TLS for longest and had half a second for it.
 3. Rendering yields to the loop between families; compressing happens in a thread.
@@ -130,14 +130,23 @@ async def _not_found(_request: Request, _error: Exception) -> Response:
     return _text("Not Found\n", 404)
 
 
+def _header_bytes(scope: Scope) -> int:
+    """Of a request that is complete: as it was sent, but for blanks that HTTP does not count."""
+    line = len(scope["method"]) + len(scope["raw_path"]) + len(scope["query_string"]) + len("  HTTP/1.1\r\n")
+    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
+
+
 class Guarded:
-    """The application behind the web configuration's users."""
+    """The application behind the web configuration's users, and the bound of a header (rule 1)."""
 
     def __init__(self, app: ASGIApp, guard: Guard) -> None:
         self._app = app
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if _header_bytes(scope) > HEADER_BYTES:
+            await _text("the header is too large\n", 431, Connection="close")(scope, receive, send)
+            return
         authorization = Request(scope).headers.get("authorization", "")
         try:
             admitted = await self._guard.admits(authorization)
@@ -154,11 +163,13 @@ class Guarded:
 class _Connection(H11Protocol):
     """One connection and its one deadline (rule 1)."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, opening: asyncio.Task[None] | None) -> None:
         super().__init__(server.http, server.state, {}, server.loop)
+        self._server = server
+        self._opening = opening
         self._limit: asyncio.TimerHandle | None = None
         self._waits_for_header = False
-        self.idle_since = 0.0
+        self.idle_since = (0.0, 0)
 
     @property
     def answering(self) -> bool:
@@ -167,7 +178,10 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.idle_since = self.loop.time()
+        if not self._server.made(self._opening):
+            self.end()
+            return
+        self.idle_since = self._server.moment()
         self._arm(HEADER_SEC, True)
 
     def data_received(self, data: bytes) -> None:
@@ -180,7 +194,7 @@ class _Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self.idle_since = self.loop.time()
+        self.idle_since = self._server.moment()
         if not self.answering:
             self._disarm()
             if self.conn.trailing_data[0]:  # the beginning of the next request came with the last one
@@ -202,6 +216,7 @@ class _Connection(H11Protocol):
 
     def end(self) -> None:
         self._disarm()
+        self.connections.discard(self)  # its place is free at once, and nobody ends it again for that
         self.transport.abort()
 
 
@@ -232,8 +247,14 @@ class Server:
         self.room_made: Callable[[], None] = lambda: None
         self._guard = guard
         self._most = connections
+        self._moments = 0
         self._opening: dict[asyncio.Task[None], _Opening] = {}  # in order of arrival
-        self._ending: set[asyncio.Task[None]] = set()  # their places are given away
+        self._ending: set[asyncio.Task[None]] = set()  # those whose connection has, or had, another place
+
+    def moment(self) -> tuple[float, int]:
+        """Now, after all moments before: the loop's clock counts in milliseconds."""
+        self._moments += 1
+        return self.loop.time(), self._moments
 
     def open_connections(self) -> int:
         return len(self.state.connections) + len(self._opening)
@@ -259,6 +280,13 @@ class Server:
         self._opening[opening] = _Opening(connection, self.loop.time())
         opening.add_done_callback(self._opened)
 
+    def made(self, opening: asyncio.Task[None] | None) -> bool:
+        """It is ready for a request and counts as a connection now; False: its place is given away."""
+        if opening is None or self._opening.pop(opening, None) is None:
+            return False
+        self._ending.add(opening)
+        return True
+
     def _opened(self, opening: asyncio.Task[None]) -> None:
         self._opening.pop(opening, None)
         self._ending.discard(opening)
@@ -273,7 +301,7 @@ class Server:
         idle = min(self._idle(), key=lambda one: one.idle_since, default=None)
         opening = self._dawdling()
         since = self._opening[opening].since if opening is not None else math.inf
-        if idle is not None and idle.idle_since <= since:
+        if idle is not None and idle.idle_since[0] <= since:
             idle.end()
         elif opening is not None:
             self._ending.add(opening)
@@ -286,7 +314,8 @@ class Server:
             tls = (await self._guard.refresh()).tls
             if tls is not None:
                 limits = {"ssl": tls, "ssl_handshake_timeout": HEADER_SEC}
-            await self.loop.connect_accepted_socket(lambda: _Connection(self), connection, **limits)
+            task = asyncio.current_task()
+            await self.loop.connect_accepted_socket(lambda: _Connection(self, task), connection, **limits)
         except OSError:
             connection.close()  # it broke off, or could not agree on TLS: its own trouble
 

@@ -13,6 +13,7 @@ class Bounds:
     unregistered: int = 256
     handshake_ns: int = 5_000_000_000
     crowded_handshake_ns: int = 500_000_000  # while all places for unregistered connections are taken
+    last_words_ns: int = 1_000_000_000  # to read what a process said before it ended
     output_bytes: int = 65_536  # beyond what the kernel buffers: about a hundred messages
     backlog: int = 4096
     accepts_per_callback: int = 4

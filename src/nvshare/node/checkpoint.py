@@ -18,8 +18,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from nvshare.core.books.figures import BOUNDS_NS, PodTotals
 from nvshare.core.view.checkpoint import Gathering
-from nvshare.core.view.snapshot import Checkpoint, ClientRecord
+from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord
 from nvshare.node import logs
 from nvshare.node.roster import Member
 from nvshare.pods.identity import Process
@@ -30,6 +31,7 @@ FILE: Final = "checkpoint"
 _SET_ASIDE: Final = "checkpoint.unusable"
 _MAGIC: Final = b"nvshare-checkpoint"
 _BYTES_MAX: Final = 64 << 20
+BUCKETS: Final = len(BOUNDS_NS) + 1
 
 
 class SavedClient(msgspec.Struct, frozen=True):
@@ -55,6 +57,7 @@ class Saved(msgspec.Struct, frozen=True):
     limits: list[tuple[str, str, int | None, int | None, bool | None]]
     lags: list[tuple[str, str, int]]
     runs: list[tuple[int, int, Run]]
+    departed: list[tuple[str, str, PodTotals]] = []
 
 
 class Unusable(Exception):  # noqa: N818 - a finding about a file, nothing that failed
@@ -76,7 +79,7 @@ class Draft(NamedTuple):
 
 
 def saved_from(draft: Draft) -> Saved:
-    """Formers that have not come back are still expected next time.
+    """Formers that have not come back are still expected next time; a process in no pod never comes back.
 
     In a thread: what it reads of a member never changes.
     """
@@ -106,6 +109,9 @@ def saved_from(draft: Draft) -> Saved:
         limits=list(core.limits),
         lags=list(core.lags),
         runs=[(process.pid, process.start_ticks, run) for process, run in draft.runs.items()],
+        departed=[
+            (gone.pod, gone.gpu, gone.totals) for gone in core.departed if not gone.pod.startswith("process:")
+        ],
     )
 
 
@@ -133,6 +139,7 @@ def core_part(saved: Saved, alive: list[Member]) -> Checkpoint:
         lags=tuple(saved.lags),
         scheduling_on=saved.scheduling_on,
         taken_ns=saved.taken_ns,
+        departed=tuple(DepartedRecord(*row) for row in saved.departed if len(row[2].wait_counts) == BUCKETS),
     )
 
 
@@ -210,6 +217,7 @@ class Writer:
         self._change = threading.Condition()
         self.written = 0
         self.failed = 0
+        self.error = ""  # why the last one could not be written
         threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
 
     def submit(self, draft: Draft) -> None:
@@ -235,8 +243,10 @@ class Writer:
             try:
                 write(self._directory, encode(saved_from(draft)))
                 self.written += 1
+                self.error = ""
             except Exception as error:
                 self.failed += 1
+                self.error = str(error) or repr(error)
                 logs.warning("checkpoint not written", why=repr(error))
             with self._change:  # who is told of the end may ask whether anything is left to do
                 self._busy = False

@@ -169,7 +169,7 @@ DAEMON_SETTINGS: Final = (
         "NVSHARE_METRICS_DEBUG_LABELS",
         "1",
         _SWITCH,
-        "1 shows each process (client_id, host_pid); 0 shows pods, their processes summed",
+        "1 shows each process (client_id, host_pid, process:PID:START); 0 shows pods, their processes summed",
     ),
     DaemonRow(
         "NVSHARE_METRICS_STALE_TTL_SEC",

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from nvshare.core import events
-from nvshare.core.effects import Effect, TellScheduling
+from nvshare.core.effects import Effect, TellCoreLimit, TellMemoryLimit, TellScheduling
+from nvshare.node import logs
 from nvshare.node.telling import FRAMES, TELLERS
 from nvshare.pods.identity import Peer
 from nvshare.wire.codec import Decoder, encode, format_client_id
@@ -174,6 +175,8 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             return
         teller = self._tellers.get(type(effect))
         if teller is not None:
+            if self._hub.announcing:
+                _announce(effect)
             self._write(teller(effect))
 
     def _answer(self, effect: Effect) -> None:
@@ -235,6 +238,14 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             del self._hub.told[self.client]
         if self._transport is not None:
             self._transport.abort()
+
+
+def _announce(effect: Effect) -> None:
+    """A line that operators' tools look for: what is sent, to whom it is sent."""
+    if isinstance(effect, TellMemoryLimit):
+        logs.info("Sending UPDATE_LIMIT", client=f"{effect.client:016x}", bytes=effect.limit_bytes)
+    elif isinstance(effect, TellCoreLimit):
+        logs.info("Sending UPDATE_CORE_LIMIT", client=f"{effect.client:016x}", percent=effect.percent)
 
 
 # What a registered client's message tells the core, beside the two that are made once.

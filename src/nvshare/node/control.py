@@ -26,6 +26,7 @@ from nvshare.core.view.report import GpuReport, snapshot_client, snapshot_tenant
 from nvshare.node.hub import Hub
 from nvshare.node.pieces import in_pieces
 from nvshare.node.roster import Roster
+from nvshare.node.verdict import Cards, problems
 from nvshare.pods.identity import process_of, run_cgroup_of
 from nvshare.pods.tenancy import ACCEPTED_POD, Run, parse_pod
 from nvshare.wire.messages import QUANTUM_MAX_SEC
@@ -73,6 +74,8 @@ class Desk:
     token: str
     status: Callable[[], dict[str, object]]
     kept: Callable[[], Awaitable[None]]  # what is so now is on disk
+    checkpoint_error: Callable[[], str] = lambda: ""
+    cards: Callable[[], Cards | None] = lambda: None  # None: nobody asks NVML
 
 
 def _json(content: object, status: int = 200) -> Response:
@@ -164,6 +167,12 @@ class Control:
                 "settings": asdict(roster.hub.scheduler.settings),
                 "health": _health(roster.hub.scheduler.health),
                 **self._desk.status(),
+                "problems": problems(
+                    roster.hub.scheduler,
+                    roster.hub.counters,
+                    self._desk.cards(),
+                    self._desk.checkpoint_error(),
+                ),
                 "counters": roster.hub.counters.as_dict(),
             }
         )
@@ -172,13 +181,17 @@ class Control:
         return _Page(self._gpus(), self._hub)
 
     def _gpus(self) -> Iterator[bytes]:
+        scheduler, cards = self._hub.scheduler, self._desk.cards()
         yield b'{"now_ns":%d,"gpus":[' % self._hub.clock()
-        for number, gpu in enumerate(list(self._hub.scheduler.gpus.values())):
-            report = GpuReport(gpu, self._look)
+        for number, gpu in enumerate(list(scheduler.gpus.values())):
+            report = GpuReport(gpu, self._look, scheduler.off_since_ns)
             yield b',{"tenants":[' if number else b'{"tenants":['
             yield from _listed(report.tenants())
             summary = asdict(report.summary(()))
             del summary["tenants"]
+            if not scheduler.on:  # whoever runs does so without asking
+                summary["running_clients"] = summary["running_bytes"] = None
+            summary |= _card(cards, gpu.key)
             yield b"]," + msgspec.json.encode(summary)[1:]
         yield b"]}"
 
@@ -200,7 +213,7 @@ class Control:
                     yield self._client_row(tenant, client)
 
     def _client_row(self, tenant: Tenant, client: Client) -> dict[str, object]:
-        shown = snapshot_client(tenant, client)
+        shown = snapshot_client(tenant, client, self._hub.scheduler.on)
         member = self._roster.members.get(client.key)
         return {
             "client": f"{client.key:016x}",
@@ -217,9 +230,10 @@ class Control:
 
     async def tenant(self, request: Request) -> Response:
         pod = _pod(request.path_params["pod"])
+        scheduler = self._hub.scheduler
         found = [
-            snapshot_tenant(gpu, tenant, self._look(gpu))
-            for gpu in self._hub.scheduler.gpus.values()
+            snapshot_tenant(gpu, tenant, self._look(gpu), scheduler.off_since_ns)
+            for gpu in scheduler.gpus.values()
             if (tenant := gpu.tenants.get(pod)) is not None
         ]
         if not found:
@@ -281,6 +295,16 @@ class Control:
 
     async def token(self, _request: Request) -> Response:
         return _json({"token": self._desk.token})
+
+
+def _card(cards: Cards | None, key: str) -> dict[str, object]:
+    """What NVML says of a GPU; None where it says nothing."""
+    known = cards is not None and cards.nvml_answers
+    word = cards.by_key.get(key) if cards is not None and known else None
+    return {
+        "answers": word.answers if word is not None else None,
+        "used_bytes": word.used_bytes if word is not None else None,
+    }
 
 
 def _health(health: Health) -> dict[str, object]:

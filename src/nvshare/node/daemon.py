@@ -38,6 +38,7 @@ from nvshare.node.listener import Listener
 from nvshare.node.reloading import Reloader
 from nvshare.node.roster import Roster
 from nvshare.node.saving import Saver
+from nvshare.node.verdict import Cards
 from nvshare.pods.identity import Process, own_place
 from nvshare.pods.tenancy import Tenancy
 
@@ -107,6 +108,10 @@ class Service(Protocol):
 
     def close(self) -> None: ...
 
+    def cards(self) -> Cards:
+        """What NVML says of the GPUs."""
+        ...
+
 
 @dataclass(slots=True)
 class Daemon:
@@ -155,7 +160,7 @@ class Daemon:
         self._writer = checkpoint.Writer(self.config.private_dir)
         self._saver = Saver(self.roster, self._writer, self.bounds.checkpoint_every_ns)
         services = [service for make in self.services if (service := make(self)) is not None]
-        listeners = self._listen(started_ns)  # last: from now on somebody may be answered
+        listeners = self._listen(started_ns, services)  # last: from now on somebody may be answered
         self._watch_signals(loop)
         for warning in self.config.warnings:
             logs.warning(warning)
@@ -175,10 +180,18 @@ class Daemon:
             service.close()
         self._end(listeners)
 
-    def _listen(self, started_ns: int) -> list[Listener]:
+    def _listen(self, started_ns: int, services: list[Service]) -> list[Listener]:
         roster, bounds = self.roster, self.bounds
         private_dir, sock_dir = self.config.private_dir, self.config.sock_dir
-        desk = Desk(roster, started_ns, read_token(private_dir), self._status, self._saver.kept)
+        desk = Desk(
+            roster=roster,
+            started_ns=started_ns,
+            token=read_token(private_dir),
+            status=self._status,
+            checkpoint_error=lambda: self._writer.error,
+            kept=self._saver.kept,
+            cards=lambda: next((service.cards() for service in services), None),
+        )
         gate = Gate(roster, Control(desk).app(), bounds)
         control = directories.listen(
             private_dir / directories.CONTROL_SOCKET, directories.CONTROL_MODE, bounds.backlog
@@ -215,7 +228,8 @@ class Daemon:
         saved = checkpoint.load(self.config.private_dir, hub.clock())
         if saved is None:
             return
-        for gpu in {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}:
+        known = {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}
+        for gpu in known | {gpu for _, gpu, _ in saved.departed}:
             for device in self._known_again(gpu):
                 hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]

@@ -49,6 +49,7 @@ class Hub:
         self.clock = clock
         self.told: dict[int, Connection] = {}  # by client id
         self.changed = False  # since the last checkpoint
+        self.announcing = False  # limits that are told now are to be in the log
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns = NEVER
         self._repeats = logs.Repeats()

@@ -25,8 +25,18 @@ from nvshare.node import logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.connection import Connection
 from nvshare.node.hub import Hub
+from nvshare.node.operators import Operators
 from nvshare.pods.cgroups import HOST, Place
-from nvshare.pods.identity import PEER_DEAD, IdentityError, Peer, Process, identify, open_process
+from nvshare.pods.identity import (
+    PEER_DEAD,
+    IdentityError,
+    Peer,
+    Process,
+    command_of,
+    identify,
+    open_process,
+    unseen_peer,
+)
 from nvshare.pods.tenancy import Run, Tenancy
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
@@ -49,6 +59,7 @@ class Member:
     epoch: int
     pidfd: int
     connection: Connection | None = None
+    command: str = ""
     billed_busy_ns: int = 0  # of a former: what its counter showed when it was last billed
 
 
@@ -57,6 +68,13 @@ class Ended(NamedTuple):
 
     process: Process
     gpu: str
+    pod: str = ""
+    uid: int = -1
+    command: str = ""
+
+
+def _ended(member: Member) -> Ended:
+    return Ended(member.process, member.gpu, member.pod, member.uid, member.command)
 
 
 _Role = tuple[Process, str, str]
@@ -82,7 +100,7 @@ class Roster:
         self._absent: dict[_Role, list[Member]] = {}  # members and formers without a connection
         self.unregistered: dict[Connection, int] = {}  # -> since when
         self.room_made: Callable[[], None] = lambda: None  # an unregistered connection has left its place
-        self._own_place = own_place
+        self._operators = Operators(own_place, self._obey, self.note_refused)
         self._per_pod: Counter[str] = Counter()
         self._per_uid: Counter[int] = Counter()
         self._repeats = logs.Repeats()
@@ -108,12 +126,13 @@ class Roster:
         try:
             peer, pidfd = identify(connection_socket)
         except IdentityError as error:
+            peer, pidfd, refusal = NOBODY, -1, error.reason  # if it lives, it is to read why
             if error.reason == PEER_DEAD:
-                self.hub.counters.refused[error.reason] += 1
-                self._repeats.warning("connection refused", reason=error.reason, detail=error)
-                connection_socket.close()
-                return
-            peer, pidfd, refusal = NOBODY, -1, error.reason  # it lives, and is to read why
+                peer = unseen_peer(connection_socket)
+                if not self._operators.has_right_user(peer):
+                    self.note_refused(peer, error.reason, str(error))
+                    connection_socket.close()
+                    return
         connection = Connection(self, connection_socket, peer, pidfd, refusal)
         self.unregistered[connection] = now_ns
         connection.handshake = self.hub.loop.call_later(
@@ -148,6 +167,8 @@ class Roster:
             self.room_made()
 
     def connection_ended(self, connection: Connection) -> None:
+        if connection.refusal == PEER_DEAD and connection in self.unregistered:
+            self.note_refused(connection.peer, PEER_DEAD, "said nothing")
         self._leave_unregistered(connection)
         member = self.members.get(connection.client)
         if member is None or member.connection is not connection:
@@ -174,14 +195,17 @@ class Roster:
         if member is not None and member.pidfd == connection.pidfd:
             self._member_gone(member, "process ended", "ended")
             self._withdraw_environment(member.pod)
-        else:
-            self._close_pidfd(connection.pidfd)
-            connection.pidfd = -1
-        connection.abort()
+            connection.abort()
+            return
+        self._close_pidfd(connection.pidfd)
+        connection.pidfd = -1
+        # What it said before may be an operator's word, and has not been read yet.
+        connection.refusal = connection.refusal or PEER_DEAD
+        self.hub.loop.call_later(self.bounds.last_words_ns / 1e9, connection.abort)
 
     def _member_gone(self, member: Member, why: str, reason: str = "replaced") -> None:
         self._strike_out(member, reason)
-        self.ended.append(Ended(member.process, member.gpu))
+        self.ended.append(_ended(member))
         self.hub.feed(events.ProcessGone(member.client))
         logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
         self._forget_runs_soon(member.pod)
@@ -228,15 +252,13 @@ class Roster:
 
     def trusted(self, peer: Peer) -> bool:
         """Root or our own user, in no container or in ours."""
-        at_home = not peer.place.contained or peer.place == self._own_place
-        return peer.uid in (0, os.geteuid()) and at_home
+        return self._operators.trusted(peer)
 
     def operate(self, connection: Connection, message: Message) -> None:
         self._leave_unregistered(connection)
-        if not self.trusted(connection.peer):
-            self.note_refused(connection.peer, "not_permitted", message.type.name)
-            connection.abort()
-            return
+        self._operators.take(connection.peer, message, connection.abort)
+
+    def _obey(self, message: Message) -> None:
         if message.type is MessageType.SET_TQ:
             self.set_slice(int(message.data))
         else:
@@ -260,22 +282,18 @@ class Roster:
 
     def set_limits(self, word: events.LimitsSet) -> PodLimits:
         """One source's word on a pod's limits; the lines are those that operators' tools look for."""
-        before = self.limits(word.pod)
-        clients = [m for m in self.members.values() if m.pod == word.pod and m.connection is not None]
-        self.hub.feed(word)
-        after = self.limits(word.pod)
+        before, after = self.limits(word.pod), self.hub.scheduler.limits_after(word)
         if after.memory_bytes != before.memory_bytes:
             figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}
             logs.info(f"Memory limit changed for pod {word.pod}", source=after.memory_source, **figures)
-            for member in clients:
-                logs.info("Sending UPDATE_LIMIT", client=f"{member.client:016x}", bytes=after.memory_bytes)
         if after.core_percent != before.core_percent:
             percents = {"from_percent": before.core_percent, "to_percent": after.core_percent}
             logs.info(f"Compute limit changed for pod {word.pod}", source=after.core_source, **percents)
-            for member in clients:
-                logs.info(
-                    "Sending UPDATE_CORE_LIMIT", client=f"{member.client:016x}", percent=after.core_percent
-                )
+        self.hub.announcing = True  # each connection tells what it sends, and when it does
+        try:
+            self.hub.feed(word)
+        finally:
+            self.hub.announcing = False
         return after
 
     # ---- runs --------------------------------------------------------------------------------
@@ -370,16 +388,19 @@ class Roster:
 
     def _refuse(self, connection: Connection, reason: str, detail: str) -> None:
         self.note_refused(connection.peer, reason, detail)
+        if reason == PEER_DEAD:  # it will not say anything else
+            self._leave_unregistered(connection)
         connection.refuse(reason)
 
-    def _enter(self, connection: Connection, pod: str, gpu: str) -> Member:
-        client = 0
+    def _enter(self, connection: Connection, pod: str, gpu: str, client: int = 0) -> Member:
+        """Under an id of its own, or the one that a former daemon gave it."""
         while client in NO_CLIENT or client in self.members or client in self.formers:
             client = secrets.randbits(64)
         peer = connection.peer
         in_pod = bool(peer.place.pod_uid)
         pidfd = connection.pidfd
-        member = Member(client, peer.process, peer.uid, in_pod, pod, gpu, self.epoch, pidfd, connection)
+        terms = (in_pod, pod, gpu, self.epoch, pidfd, connection, peer.command)
+        member = Member(client, peer.process, peer.uid, *terms)
         self.members[client] = member
         self._count(member, 1)
         self.hub.told[client] = connection
@@ -413,6 +434,7 @@ class Roster:
         if pidfd is None:
             return False
         former.pidfd = pidfd
+        former.command = command_of(former.process.pid)
         self.formers[former.client] = former
         self._absent.setdefault(_role(former), []).append(former)
         self.hub.loop.add_reader(pidfd, self.forget_former, former)
@@ -421,7 +443,7 @@ class Roster:
     def forget_former(self, former: Member) -> None:
         if self.formers.pop(former.client, None) is None:
             return
-        self.ended.append(Ended(former.process, former.gpu))
+        self.ended.append(_ended(former))
         self._no_longer_absent(former)
         self._close_pidfd(former.pidfd)
         self.hub.feed(events.FormerGone(former.client, former.gpu))
@@ -432,15 +454,18 @@ class Roster:
         former = self.formers.get(message.id) or self.members.get(message.id)
         epoch, held_ns, busy_ns, used_bytes, request, reserve_seq, reserve_bytes = message.arguments
         reason = self._why_not(former, connection.peer, message.gpu_uuid, epoch)
+        reason = connection.refusal or reason
         if former is None or reason:
             self._refuse(connection, reason or "unknown_client", f"RESUME of {message.id:016x}")
             return
-        if former.client in self.members:
+        restarted = former.client not in self.members
+        if not restarted:
             self._strike_out(former, "replaced")  # one event: in between its pod would have less than it has
         elif self.formers.pop(former.client, None) is not None:
             self._no_longer_absent(former)
             self._close_pidfd(former.pidfd)
-        member = self._enter(connection, former.pod, former.gpu)
+        # After a restart it keeps its id, and so do its series.
+        member = self._enter(connection, former.pod, former.gpu, former.client if restarted else 0)
         self.hub.feed(
             events.ClientResumed(
                 client=member.client,

@@ -40,7 +40,7 @@ class Saver:
 
     def current(self) -> bool:
         """All that happened is on disk."""
-        return not self._hub.changed and self._gathered() and self._writer.idle()
+        return not self._hub.changed and self._gathered() and self._writer.idle() and not self._writer.error
 
     def save_again(self) -> None:
         """Now if it is due, and from now on whenever it is."""

@@ -36,6 +36,8 @@ class Place(NamedTuple):
 
 
 HOST: Final = Place()
+UNSEEN: Final = Place(container="?")
+"""Of a process that ended before anybody looked: in no place that has rights."""
 NESTED_RUNS_MAX: Final = 16
 RUN_PREFIX: Final = "nvshare-run-"
 """How the names of cgroups begin that ``nvshare run`` makes."""

@@ -17,7 +17,7 @@ import socket
 import struct
 from typing import Final, NamedTuple
 
-from nvshare.pods.cgroups import HOST, Place, place_of, run_cgroups_of
+from nvshare.pods.cgroups import HOST, UNSEEN, Place, place_of, run_cgroups_of
 
 SO_PEERPIDFD: Final = 77
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -55,6 +55,7 @@ class Peer(NamedTuple):
     uid: int
     place: Place
     run_cgroups: tuple[str, ...] = ()
+    command: str = ""  # its name as it says itself, for people
 
 
 def _read(path: str) -> bytes:
@@ -65,9 +66,22 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
+def _stat(pid: int) -> tuple[str, list[bytes]]:
+    """The command, and what follows it. It stands in brackets and may contain anything, brackets too."""
+    head, _, rest = _read(f"/proc/{pid}/stat").rpartition(b")")
+    return head.partition(b"(")[2].decode(errors="replace"), rest.split()
+
+
 def _stat_fields(pid: int) -> list[bytes]:
-    # The command stands in brackets and may contain anything, brackets too.
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return _stat(pid)[1]
+
+
+def command_of(pid: int) -> str:
+    """Of the process that has this pid now: its name as it says itself; empty if there is none."""
+    try:
+        return _stat(pid)[0]
+    except OSError:
+        return ""
 
 
 def process_of(pid: int) -> Process | None:
@@ -125,9 +139,10 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
     try:
         pidfd = _peer_pidfd(connection, pid)
         try:
-            process = process_of(pid)
+            command, fields = _stat(pid)
+            process = Process(pid, int(fields[_START_FIELD]))
             cgroups = _read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape")
-            if process is None or pidfd_dead(pidfd):
+            if pidfd_dead(pidfd):
                 raise IdentityError(PEER_DEAD, f"pid {pid} is dead")
         except BaseException:
             os.close(pidfd)
@@ -136,7 +151,26 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
         if error.errno in _EXHAUSTED:
             raise Exhausted from error
         raise IdentityError(PEER_DEAD, f"pid {pid}: {error}") from error
-    return Peer(process, uid, place_of(cgroups), run_cgroups_of(cgroups)), pidfd
+    return Peer(process, uid, place_of(cgroups), run_cgroups_of(cgroups), command), pidfd
+
+
+def unseen_peer(connection: socket.socket) -> Peer:
+    """One that has ended already: who connected is all that the kernel still tells."""
+    pid, uid = peer_credentials(connection)
+    return Peer(Process(pid, 0), uid, UNSEEN)
+
+
+def others_in_containers(own: Place) -> bool:
+    """Whether anybody on this machine is in a container that is not ours. Takes long: call it in a thread."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                place = place_of(_read(f"/proc/{name}/cgroup").decode(errors="surrogateescape"))
+            except OSError:
+                continue  # it has ended, or is hidden from us, as nobody of our user is
+            if place.contained and place != own:
+                return True
+    return False
 
 
 def run_cgroup_of(process: Process) -> str:

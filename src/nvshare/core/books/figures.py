@@ -67,6 +67,10 @@ class Histogram:
         found.sum_ns = self.sum_ns
         return found
 
+    def restore(self, counts: tuple[int, ...], sum_ns: int) -> None:
+        self.counts = list(counts)
+        self.sum_ns = sum_ns
+
 
 class Counter:
     __slots__ = ("count",)
@@ -102,6 +106,19 @@ class SharedTime:
         if self.count == 0 or now_ns <= self.at_ns:
             return self.each
         return self.each + ((now_ns - self.at_ns) << _FRACTION_BITS) // self.count
+
+
+class PodTotals(NamedTuple):
+    """What is kept of the figures of a pod that is gone."""
+
+    occupied_ns: int
+    entitled_ns: int
+    throttled_ns: int
+    swap_ns: int
+    wait_counts: tuple[int, ...]
+    wait_sum_ns: int
+    worked_ns: int
+    left_ns: int
 
 
 class PodFigures:
@@ -158,6 +175,29 @@ class PodFigures:
         found.outside_since_ns = self.outside_since_ns
         found.quota_changed_ns = self.quota_changed_ns
         return found
+
+    def totals(self) -> PodTotals:
+        """Of a pod that is gone."""
+        wait = self.lock_wait
+        return PodTotals(
+            self.occupied_ns,
+            self.entitled_ns,
+            self.throttled_ns,
+            self.swap_ns,
+            tuple(wait.counts),
+            wait.sum_ns,
+            self.worked_ns,
+            self.left_ns,
+        )
+
+    def restore(self, totals: PodTotals) -> None:
+        self.occupied_ns = totals.occupied_ns
+        self.entitled_ns = totals.entitled_ns
+        self.throttled_ns = totals.throttled_ns
+        self.swap_ns = totals.swap_ns
+        self.lock_wait.restore(totals.wait_counts, totals.wait_sum_ns)
+        self.worked_ns = totals.worked_ns
+        self.left_ns = totals.left_ns
 
     # ---- occupied ----------------------------------------------------------------------------
 
@@ -279,6 +319,11 @@ class Departed:
         figures[pod] = gone
         if len(figures) > DEPARTED_MAX:
             del figures[next(iter(figures))]
+
+    def restore(self, pod: str, totals: PodTotals) -> None:
+        figures = PodFigures()
+        figures.restore(totals)
+        self.put(pod, figures)
 
     def take(self, pod: str) -> PodFigures:
         """That of a pod which is back, or a new one."""

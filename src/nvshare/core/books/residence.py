@@ -63,9 +63,12 @@ class Residence:
         self.total_bytes = total_bytes
         self.dirty = True
 
-    def see_used(self, used_bytes: int) -> None:
-        """All that is in use, by anybody."""
-        self.stranger_bytes = max(0, used_bytes - self.tenants_bytes)
+    def strangers_of(self, used_bytes: int, paged_out_bytes: int) -> int:
+        """What is left of all that is in use, by anybody, without what is there of the tenants'."""
+        return max(0, used_bytes - max(0, self.tenants_bytes - paged_out_bytes))
+
+    def see_used(self, used_bytes: int, paged_out_bytes: int) -> None:
+        self.stranger_bytes = self.strangers_of(used_bytes, paged_out_bytes)
         self.dirty = True
 
     def safe_limit_bytes(self, reserve_percent: int) -> int:

@@ -8,23 +8,27 @@ Rules:
    what its clients were billed is of one moment, counted back to the moment of the beginning. Who is there
    is of the last moment: who came meanwhile is written down then, with its tenant. What else changed
    meanwhile is in the next checkpoint, as if it had happened after this one.
+4. Totals of pods that are gone are written down, of the last ones to leave. Those of pods that are here are
+   not: what they had since would be missing, and a counter that goes back a little reads like a leap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import NEVER
+from nvshare.core.books.figures import HERE, PodFigures
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
 from nvshare.core.standing import RESUMING
 from nvshare.core.tenant import Client, Tenant
-from nvshare.core.view.snapshot import Checkpoint, ClientRecord
+from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord
 
 if TYPE_CHECKING:
     from nvshare.core.scheduler import Scheduler
 
+DEPARTED_SAVED: Final = 256
 Limit = tuple[str, str, int | None, int | None, bool | None]  # pod, source, and its word
 
 
@@ -35,6 +39,7 @@ class Gathering:
         "_began_ns",
         "_books",
         "_clients",
+        "_departed",
         "_lags",
         "_limits",
         "_look",
@@ -53,6 +58,7 @@ class Gathering:
         self._lags: dict[tuple[str, str], int] = {}
         self._limits: list[Limit] = []
         self._present: dict[str, frozenset[str]] = {}  # pods, by GPU
+        self._departed: list[tuple[str, Mapping[str, PodFigures]]] = []  # by GPU; none of it changes
         self._on = True
 
     def steps(self) -> Iterator[None]:
@@ -72,6 +78,10 @@ class Gathering:
             client = books.clients[key]
             self._write_down(client.gpu, client.tenant)
         self._present = {key: frozenset(gpu.tenants) for key, gpu in books.gpus.items()}
+        for gpu in books.gpus.values():
+            self._departed.append((gpu.key, gpu.figures.departed.figures()))
+            left = {t.pod: t.figures.copy() for t in gpu.tenants.values() if t.figures.left_ns != HERE}
+            self._departed.append((gpu.key, left))
         self._on = books.on
 
     def result(self) -> Checkpoint:
@@ -84,7 +94,19 @@ class Gathering:
             lags=tuple(lags),
             scheduling_on=self._on,
             taken_ns=self._began_ns,
+            departed=tuple(self._last_to_leave()),
         )
+
+    def _last_to_leave(self) -> list[DepartedRecord]:
+        """Rule 4."""
+        everybody = [
+            (figures.left_ns, pod, gpu, figures)
+            for gpu, departed in self._departed
+            for pod, figures in departed.items()
+        ]
+        everybody.sort(key=lambda row: row[:3])
+        last = everybody[-DEPARTED_SAVED:]
+        return [DepartedRecord(pod, gpu, figures.totals()) for _, pod, gpu, figures in last]
 
     def _write_down(self, gpu: Gpu, tenant: Tenant) -> None:
         now_ns = self._look(gpu)

@@ -17,6 +17,7 @@ REASONS: Final = {
     "quota": "it has had its share of the GPU for now",
     "turn": "another tenant has its turn",
     "memory": "its memory does not fit beside that of the tenants that run",
+    "off": "scheduling is off: it runs ungated",
     "resume": "the daemon restarted; clients it knows of have a moment to come back",
 }
 
@@ -33,7 +34,9 @@ def throttled(gpu: Gpu, tenant: Tenant) -> bool:
     )
 
 
-def explain(gpu: Gpu, tenant: Tenant, now_ns: int) -> Explanation:
+def explain(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) -> Explanation:
+    if off_since_ns >= 0:  # nobody asks any more, so what it does is not known
+        return Explanation("ungated", "off", off_since_ns, f"nothing: {REASONS['off']}")
     hold = tenant.hold
     if tenant.standing == UNDRAINED:
         return Explanation("late", "late", hold.late_ns, "its present kernel ends")

@@ -59,7 +59,7 @@ class TenantCopy(NamedTuple):
     outside: bool  # for want of memory
     pending_drop: bool
     unresponsive: bool
-    wanting: int
+    queued: int
     holding: int
     virtual_ns: int
     weight: int
@@ -130,7 +130,7 @@ class GpuCopy(NamedTuple):
     def throttled(self, tenant: TenantCopy) -> bool:
         """Wants the GPU, and its own quota is what holds it back: as ``explain.throttled`` has it."""
         return (
-            tenant.wanting > 0
+            tenant.queued > 0
             and tenant.limited
             and not tenant.share
             and tenant.holding == 0
@@ -144,9 +144,9 @@ class GpuCopy(NamedTuple):
         for tenant in self.tenants:
             running += tenant.holding
             if tenant.outside or self.throttled(tenant):
-                outside += tenant.wanting
+                outside += tenant.queued
             else:
-                waiting += tenant.wanting
+                waiting += tenant.queued
         return running, waiting, outside
 
     def occupied_ns(self, tenant: TenantCopy) -> int:
@@ -300,7 +300,7 @@ def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
                 tenant.figures.outside_since_ns >= 0,
                 tenant.standing >= DRAINING,
                 tenant.habits.unresponsive,
-                tenant.wanting,
+                tenant.queued,
                 tenant.holding,
                 account.virtual_ns,
                 account.weight,

@@ -18,12 +18,13 @@ class GpuReport:
     What is told of a tenant is of one moment. A sum over tenants is of the moments in which each was told of.
     """
 
-    __slots__ = ("_gpu", "_look", "_outside", "_running", "_waiting")
+    __slots__ = ("_gpu", "_look", "_off_since_ns", "_outside", "_running", "_waiting")
 
-    def __init__(self, gpu: Gpu, look: Callable[[Gpu], int]) -> None:
+    def __init__(self, gpu: Gpu, look: Callable[[Gpu], int], off_since_ns: int) -> None:
         """``look`` brings the GPU's clock to the present moment, which it returns."""
         self._gpu = gpu
         self._look = look
+        self._off_since_ns = off_since_ns
         self._running = self._waiting = self._outside = 0
 
     def tenants(self) -> Iterator[TenantSnapshot]:
@@ -32,14 +33,14 @@ class GpuReport:
             now_ns = self._look(gpu)
             if gpu.tenants.get(tenant.pod) is tenant:  # it may have left meanwhile
                 self._count(tenant)
-                yield snapshot_tenant(gpu, tenant, now_ns)
+                yield snapshot_tenant(gpu, tenant, now_ns, self._off_since_ns)
 
     def _count(self, tenant: Tenant) -> None:
         self._running += tenant.holding
         if tenant.figures.outside_since_ns >= 0 or throttled(self._gpu, tenant):
-            self._outside += tenant.wanting
+            self._outside += tenant.queued
         else:
-            self._waiting += tenant.wanting
+            self._waiting += tenant.queued
 
     def summary(self, tenants: tuple[TenantSnapshot, ...]) -> GpuSnapshot:
         """After all tenants."""
@@ -72,8 +73,8 @@ class GpuReport:
         )
 
 
-def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
-    """The GPU's clock must be at this moment."""
+def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) -> TenantSnapshot:
+    """The GPU's clock must be at this moment; ``off_since_ns`` is negative while scheduling is on."""
     account = tenant.account
     held_ns = account.held_since_settled(now_ns)
     lag_ns = lag.shown_lag_ns(gpu, tenant, now_ns)
@@ -82,10 +83,11 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
     if tenant.limited:
         effective = tenant.percent * gpu.pace.clock.numerator / gpu.pace.clock.denominator
     limit_bytes = tenant.memory.limit_bytes
+    on = off_since_ns < 0
     return TenantSnapshot(
         pod=tenant.pod,
         gpu=gpu.key,
-        clients=tuple(snapshot_client(tenant, client) for client in tenant.clients.values()),
+        clients=tuple(snapshot_client(tenant, client, on) for client in tenant.clients.values()),
         core_percent=tenant.percent,
         effective_percent=effective,
         share=tenant.share,
@@ -107,11 +109,11 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int) -> TenantSnapshot:
         longest_wait_ns=tenant.habits.longest_wait_ns,
         late=tenant.standing == UNDRAINED,
         unresponsive=tenant.habits.unresponsive,
-        explanation=explain(gpu, tenant, now_ns),
+        explanation=explain(gpu, tenant, now_ns, off_since_ns),
     )
 
 
-def snapshot_client(tenant: Tenant, client: Client) -> ClientSnapshot:
+def snapshot_client(tenant: Tenant, client: Client, scheduling_on: bool) -> ClientSnapshot:
     if not client.connected:
         state = "gone"
     elif client.dropping:
@@ -121,7 +123,7 @@ def snapshot_client(tenant: Tenant, client: Client) -> ClientSnapshot:
     elif client.wants:
         state = "waiting"
     else:
-        state = "idle"
+        state = "idle" if scheduling_on else "ungated"
     return ClientSnapshot(
         client=client.key,
         version=client.version,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nvshare.core.books.figures import PodTotals
+
 
 @dataclass(frozen=True, slots=True)
 class ClientSnapshot:
     client: int
     version: int
-    state: str  # idle, waiting, running, draining, gone
+    state: str  # idle, waiting, running, draining, gone; ungated while scheduling is off
     used_bytes: int
     busy_ns: int
 
@@ -18,7 +20,7 @@ class ClientSnapshot:
 class Explanation:
     """Why a tenant is where it is, since when, and what would let it run."""
 
-    state: str  # idle, running, draining, late, waiting
+    state: str  # idle, running, draining, late, waiting; ungated while scheduling is off
     reason: str  # a word of core.explain.REASONS
     since_ns: int
     remedy: str
@@ -97,6 +99,15 @@ class ClientRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class DepartedRecord:
+    """A pod that is gone, and what is still shown of it."""
+
+    pod: str
+    gpu: str
+    totals: PodTotals
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """What must outlive the daemon: who was there, what was set, who owes what."""
 
@@ -105,3 +116,4 @@ class Checkpoint:
     lags: tuple[tuple[str, str, int], ...]  # pod, gpu, lag in nanoseconds
     scheduling_on: bool
     taken_ns: int  # by the clock that the next daemon will use, too
+    departed: tuple[DepartedRecord, ...] = ()  # in the order in which they left

@@ -1,0 +1,62 @@
+"""Counters of programs that are shown under one name.
+
+Rules:
+1. What is shown is the sum of what each had more than when it was last looked at. So it never goes back: not
+   when a program is forgotten, nor when the next one of its name begins with nothing.
+2. Who was not looked at for a minute is forgotten, and so is a name of which nobody was. Scrapes that
+   overlap look at the same programs within less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from nvshare.core.view.observe import ROWS_AT_ONCE
+
+FORGET_NS: Final = 60_000_000_000
+Labels = tuple[str, str, str]
+
+
+class _Last(NamedTuple):
+    counters: tuple[int, ...]
+    seen_ns: int
+
+
+class _Sum:
+    __slots__ = ("counters", "seen_ns")
+
+    def __init__(self, length: int) -> None:
+        self.counters = [0] * length
+        self.seen_ns = 0
+
+
+class Joined:
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str], _Last] = {}  # by tenant and GPU
+        self._sums: dict[Labels, _Sum] = {}
+
+    def add(self, key: tuple[str, str], labels: Labels, counters: Sequence[int], now_ns: int) -> None:
+        before = self._last.get(key)
+        known = before.counters if before is not None else (0,) * len(counters)
+        risen = tuple(map(max, counters, known))
+        total = self._sums.setdefault(labels, _Sum(len(counters)))
+        for place, (now, then) in enumerate(zip(risen, known, strict=True)):
+            total.counters[place] += now - then
+        total.seen_ns = now_ns
+        self._last[key] = _Last(risen, now_ns)
+
+    def sum_of(self, labels: Labels) -> list[int]:
+        return self._sums[labels].counters
+
+    def forgetting(self, now_ns: int) -> Iterator[None]:
+        """Rule 2, in steps between which others may run."""
+        before_ns = now_ns - FORGET_NS
+        programs = [key for key, last in self._last.items() if last.seen_ns < before_ns]
+        yield None
+        for start in range(0, len(programs), ROWS_AT_ONCE):
+            for key in programs[start : start + ROWS_AT_ONCE]:
+                self._last.pop(key, None)
+            yield None
+        for labels in [labels for labels, total in self._sums.items() if total.seen_ns < before_ns]:
+            self._sums.pop(labels, None)

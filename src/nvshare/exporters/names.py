@@ -1,0 +1,62 @@
+"""What a program in no pod is called in metrics: its user and its command, not the one process it is.
+
+Processes come and go for ever, and each would leave series of its own behind in Prometheus. What two
+programs of one name have is added up. Programs choose their command, so there is a bounded number of names:
+what comes later is called ``other``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+PROCESS: Final = "process:"
+NAMES_PER_USER: Final = 32
+NAMES_MAX: Final = 1024
+OTHER: Final = "other"
+_ODD: Final = re.compile(r"[^A-Za-z0-9._+-]")
+
+
+class Named(Protocol):
+    @property
+    def pod(self) -> str: ...
+
+    @property
+    def uid(self) -> int: ...
+
+    @property
+    def command(self) -> str: ...
+
+
+class ProcessNames:
+    """By tenant, of those that are a process in no pod."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, str] = {}
+        self._given: dict[int, set[str]] = {}  # commands, by user
+        self._count = 0
+
+    def learn(self, programs: Iterable[Named]) -> None:
+        for one in programs:
+            if one.pod.startswith(PROCESS) and one.pod not in self._of:
+                self._of[one.pod] = PROCESS + self._name(one.uid, one.command)
+
+    def name(self, pod: str) -> str:
+        return self._of.get(pod, f"{PROCESS}{OTHER}")
+
+    def keep_only(self, pods: set[str]) -> None:
+        for pod in self._of.keys() - pods:
+            del self._of[pod]
+
+    def _name(self, uid: int, command: str) -> str:
+        command = _ODD.sub("_", command) or OTHER
+        given = self._given.get(uid, set())
+        if command not in given:
+            if self._count >= NAMES_MAX and not given:
+                return OTHER
+            if self._count >= NAMES_MAX or len(given) >= NAMES_PER_USER:
+                return f"{uid}/{OTHER}"
+            self._given[uid] = given | {command}
+            self._count += 1
+        return f"{uid}/{command}"

@@ -1,0 +1,63 @@
+"""How much of what clients have allocated is not on the GPU.
+
+Rules:
+1. NVML counts for a process what the driver takes for it (its context and modules) and what is on the GPU
+   of its allocations. Where nothing is paged out, the difference to what it has allocated is the former.
+2. That is learned when a look finds as much allocated as the look before did: else the two are of different
+   moments. While clients have more allocated than fits, some of it may be paged out, and the difference may
+   be too small: then it only rises.
+3. Of a process of which it was never learned it is as much as the least of another one on the same GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Look(NamedTuple):
+    """One client in one look of NVML's."""
+
+    client: int
+    allocated_bytes: int
+    nvml_bytes: int
+
+
+class _Known(NamedTuple):
+    allocated_bytes: int
+    driver_bytes: int | None
+
+
+class Paging:
+    """What is known of the clients of all GPUs, by GPU."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[int, _Known]] = {}
+
+    def driver_bytes(self, gpu: str, client: int) -> int | None:
+        """What the driver takes for a process, as far as it was learned."""
+        known = self._known.get(gpu, {}).get(client)
+        return None if known is None else known.driver_bytes
+
+    def paged_out_bytes(self, gpu: str, looks: Iterable[Look], fits: bool) -> int:
+        """Of all that these, who are all of a GPU, have allocated; ``fits``: that can be on it at once."""
+        before = self._known.get(gpu, {})
+        looks = list(looks)
+        known = {look.client: _learn(look, before.get(look.client), fits) for look in looks}
+        self._known[gpu] = known
+        least = min((k.driver_bytes for k in known.values() if k.driver_bytes is not None), default=0)
+        paged_out_bytes = 0
+        for look in looks:
+            driver_bytes = known[look.client].driver_bytes
+            resident_bytes = max(0, look.nvml_bytes - (least if driver_bytes is None else driver_bytes))
+            paged_out_bytes += max(0, look.allocated_bytes - resident_bytes)
+        return paged_out_bytes
+
+
+def _learn(look: Look, before: _Known | None, fits: bool) -> _Known:
+    driver_bytes = None if before is None else before.driver_bytes
+    steady = before is not None and before.allocated_bytes == look.allocated_bytes
+    found_bytes = look.nvml_bytes - look.allocated_bytes
+    if steady and found_bytes >= 0:
+        driver_bytes = found_bytes if fits else max(found_bytes, driver_bytes or 0)
+    return _Known(look.allocated_bytes, driver_bytes)

@@ -1,0 +1,45 @@
+"""Whether the daemon is well, and if not, what is wrong: a line each, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from nvshare.core.scheduler import Scheduler
+from nvshare.node.counters import Counters
+
+
+class CardWord(NamedTuple):
+    """What NVML says of a GPU."""
+
+    answers: bool
+    used_bytes: int | None = None  # by anybody
+
+
+class Cards(NamedTuple):
+    """What NVML says of all GPUs, if anybody asks it."""
+
+    nvml_answers: bool
+    by_key: Mapping[str, CardWord]
+
+
+def problems(
+    scheduler: Scheduler, counters: Counters, cards: Cards | None, checkpoint_error: str
+) -> list[str]:
+    found = []
+    health = scheduler.health
+    if health.books_wrong or health.clock_went_back:
+        times = health.books_wrong + health.clock_went_back
+        found.append(f"the scheduler found {times} faults of its own, the last: {health.last_fault}")
+    raised = counters.events["callback_raised"]
+    if raised:
+        found.append(f"{raised} callbacks raised: see the log")
+    if checkpoint_error:
+        found.append(f"the checkpoint cannot be written: {checkpoint_error}")
+    if not scheduler.on:
+        found.append("scheduling is off: all run ungated")
+    if cards is not None and not cards.nvml_answers:
+        found.append("NVML does not answer")
+    elif cards is not None:
+        found += [f"{key} does not answer" for key, card in cards.by_key.items() if not card.answers]
+    return found
