@@ -33,8 +33,8 @@
 #define REACH_ROWS 12
 #define REACH_ALL 0xffff
 #define UNITS_PER_NS 5040ULL
-#define BUCKETS 64
-#define BUCKET_NS 100000000ULL
+#define BUCKETS 320
+#define BUCKET_NS 20000000ULL
 #define XIDS 32
 #define SPEC_TEXT 512
 #define CALL_NAME 64

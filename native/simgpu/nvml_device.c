@@ -169,12 +169,10 @@ EXPORT nvmlReturn nvmlDeviceGetBAR1MemoryInfo(nvmlDevice device, struct memory_v
 static unsigned int percent(const struct busy_ring *ring, const struct card_head *head)
 {
     uint64_t window = UTILISATION_WINDOW_NS, age = head->now_ns - head->created_ns;
-    uint64_t from_start = head->now_ns % BUCKET_NS; /* the window begins with a bucket */
     if (age < window)
         window = age;
     uint64_t busy = ring_busy_ns(ring, head->now_ns, window);
-    uint64_t span = window / BUCKET_NS * BUCKET_NS + from_start;
-    uint64_t value = span ? (busy * 100 + span / 2) / span : 0;
+    uint64_t value = window ? (busy * 100 + window / 2) / window : 0;
     return value > 100 ? 100 : (unsigned int)value;
 }
 

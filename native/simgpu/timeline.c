@@ -270,9 +270,14 @@ uint64_t ring_busy_ns(const struct busy_ring *ring, uint64_t now_ns, uint64_t wi
 {
     uint64_t last = now_ns / BUCKET_NS, busy = 0;
     uint64_t first = (now_ns - window_ns) / BUCKET_NS;
-    for (uint64_t bucket = first; bucket <= last; bucket++)
-        if (bucket <= ring->last_bucket && bucket + BUCKETS > ring->last_bucket)
-            busy += ring->busy_ns[bucket % BUCKETS];
+    for (uint64_t bucket = first; bucket <= last; bucket++) {
+        if (bucket > ring->last_bucket || bucket + BUCKETS <= ring->last_bucket)
+            continue;
+        uint64_t part = ring->busy_ns[bucket % BUCKETS];
+        if (bucket == first && first < last) /* the window begins somewhere in it */
+            part = part * (BUCKET_NS - (now_ns - window_ns) % BUCKET_NS) / BUCKET_NS;
+        busy += part;
+    }
     return busy;
 }
 
