@@ -14,9 +14,9 @@
 #include "real.h"
 #include "settings.h"
 
-#define TICK_NS MS
 #define TAIL_AGE_NS (MS * 3 / 10) /* a stream that got nothing for so long gets a marker behind its last launch */
 #define TELL_EVERY_NS (50 * MS)
+#define TELL_WORK_EVERY_NS (100 * MS)
 #define IDLE_NS SECOND
 #define RECONNECT_NS (SECOND / 2)
 #define UNANSWERED_MOST 5 /* doublings of that: 16 s, and as much again at random */
@@ -31,6 +31,16 @@ static void bill_close(struct gate *gate)
     gate->busy_since_ns = 0;
 }
 
+static struct bill bill_now(struct gate *gate, uint64_t now_ns)
+{
+    uint64_t until_ns = gate->working ? now_ns : gate->done_ns;
+    uint64_t open_ns = gate->busy_since_ns && until_ns > gate->busy_since_ns ? until_ns - gate->busy_since_ns : 0;
+    uint64_t idle_ns = gate->working || now_ns <= gate->done_ns ? 0 : now_ns - gate->done_ns;
+    struct bill bill = {gate->busy_ns + open_ns, idle_ns, gate->kernel_ns, worked_ns(gate, now_ns), 0, {0}};
+    bill.slots_end = worked_slots(&gate->worked, bill.slots);
+    return bill;
+}
+
 void bill_begin(struct gate *gate, uint64_t now_ns)
 {
     if (gate->working)
@@ -42,17 +52,9 @@ void bill_begin(struct gate *gate, uint64_t now_ns)
         gate->busy_since_ns = now_ns;
     if (gate->told_idle) {
         gate->told_idle = false;
-        session_tell_busy(&gate->session, (struct bill){.busy_ns = gate->busy_ns});
+        session_tell_busy(&gate->session, bill_now(gate, now_ns));
     }
     gate_wake(gate, now_ns + TICK_NS);
-}
-
-static struct bill bill_now(struct gate *gate, uint64_t now_ns)
-{
-    uint64_t until_ns = gate->working ? now_ns : gate->done_ns;
-    uint64_t open_ns = gate->busy_since_ns && until_ns > gate->busy_since_ns ? until_ns - gate->busy_since_ns : 0;
-    uint64_t idle_ns = gate->working || now_ns <= gate->done_ns ? 0 : now_ns - gate->done_ns;
-    return (struct bill){gate->busy_ns + open_ns, idle_ns, gate->kernel_ns};
 }
 
 static void end_turn(struct gate *gate, uint64_t now_ns)
@@ -123,10 +125,23 @@ static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
 
 /* ---- while calls have passes */
 
+static void tell_work(struct gate *gate, uint64_t now_ns)
+{
+    if (now_ns < gate->told_ns + TELL_WORK_EVERY_NS || worked_ns(gate, now_ns) == gate->told_worked_ns)
+        return;
+    struct bill bill = bill_now(gate, now_ns);
+    bill.idle_ns = !gate->session.holds; /* who says it works is taken to hold */
+    gate->told_ns = now_ns;
+    gate->told_worked_ns = bill.worked_ns;
+    session_tell_busy(&gate->session, bill);
+}
+
 static uint64_t look_for_use(struct gate *gate, uint64_t now_ns)
 {
+    uint64_t watch_ns = lanes_watch(gate, now_ns);
+    tell_work(gate, now_ns);
     if (now_ns < gate->looked_ns + LOOK_EVERY_NS && !gate->told_idle)
-        return gate->looked_ns + LOOK_EVERY_NS;
+        return watch_ns < gate->looked_ns + LOOK_EVERY_NS ? watch_ns : gate->looked_ns + LOOK_EVERY_NS;
     if (gate->used_lately) {
         gate->busy_ns += now_ns - gate->looked_ns;
         gate->used_ns = now_ns;
@@ -135,7 +150,7 @@ static uint64_t look_for_use(struct gate *gate, uint64_t now_ns)
     gate->used_lately = false;
     atomic_fetch_add(&pass_epoch, 1); /* who goes on working comes by once */
     if (now_ns < gate->used_ns + IDLE_NS || !gate->session.holds)
-        return now_ns + LOOK_EVERY_NS;
+        return watch_ns < now_ns + LOOK_EVERY_NS ? watch_ns : now_ns + LOOK_EVERY_NS;
     lanes_make_dirty(gate, now_ns);
     lanes_mark_tails(gate, now_ns, 0);
     if (lanes_poll(gate, now_ns))
@@ -202,7 +217,7 @@ static void connect_if_due(struct gate *gate, uint64_t now_ns)
         return;
     }
     gate->socket_fd = fd;
-    session_connected(&gate->session, bill_now(gate, now_ns).busy_ns, now_ns);
+    session_connected(&gate->session, bill_now(gate, now_ns), now_ns);
     gate_flush(gate);
 }
 
@@ -223,7 +238,7 @@ static void receive(struct gate *gate, uint64_t now_ns)
         bool was_resuming = gate->session.phase == RESUMING;
         session_received(&gate->session, gate->in, now_ns);
         if (was_resuming && gate->session.phase == REGISTERING) /* a new life begins with a new counter */
-            gate->busy_ns = gate->busy_since_ns = 0;
+            gate->busy_ns = gate->busy_since_ns = gate->worked.total_ns = 0;
         gate_refresh(gate);
         pthread_cond_broadcast(&gate->changed);
     }

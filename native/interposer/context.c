@@ -134,6 +134,7 @@ CUresult own_cuStreamSynchronize(CUstream stream)
 {
     int cancellable = gates_wait_begins();
     CUresult result = real.cuStreamSynchronize(stream);
+    gates_waited_for_stream(stream);
     gates_wait_ends(cancellable);
     return result;
 }
@@ -150,6 +151,7 @@ CUresult own_cuCtxSynchronize(void)
 {
     int cancellable = gates_wait_begins();
     CUresult result = real.cuCtxSynchronize();
+    gates_waited_for_context(NULL);
     gates_wait_ends(cancellable);
     return result;
 }
@@ -158,6 +160,7 @@ CUresult own_cuCtxSynchronize_v2(CUcontext ctx)
 {
     int cancellable = gates_wait_begins();
     CUresult result = real.cuCtxSynchronize_v2(ctx);
+    gates_waited_for_context(ctx);
     gates_wait_ends(cancellable);
     return result;
 }

@@ -246,13 +246,17 @@ static void each_gate_at_wait(bool begins)
     int count = atomic_load_explicit(&gates_made, memory_order_relaxed);
     for (int i = 0; i < count; i++) {
         struct gate *gate = &gates[i];
-        if (!owns_lanes && !atomic_load_explicit(&gate->is_paced, memory_order_relaxed))
+        if (!gate->lanes && !owns_lanes)
             continue;
         now_ns = now_ns ? now_ns : clock_ns();
         pthread_mutex_lock(&gate->lock);
         int mode = capture_relax();
-        if (begins && gate->paced)
+        if (begins && gate->open)
             lanes_mark_at_wait(gate, now_ns);
+        if (!begins && gate->open)
+            lanes_poll(gate, now_ns);
+        if (!begins && gate->open && burst_ends(gate, now_ns))
+            atomic_fetch_add(&pass_epoch, 1);
         if (owns_lanes)
             lanes_owner_waits(gate, begins, now_ns);
         capture_restore(mode);
@@ -270,12 +274,39 @@ int gates_wait_begins(void)
     return cancellable;
 }
 
+void gates_waited_for_stream(CUstream stream)
+{
+    struct gate *gate;
+    struct lane *lane = lane_find(stream, &gate);
+    if (!lane)
+        return;
+    pthread_mutex_lock(&gate->lock);
+    if (gate->open && !gate->paced && lane_is_of(lane, stream, gate))
+        lane_was_awaited(lane, clock_ns());
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void gates_waited_for_context(CUcontext ctx)
+{
+    CUcontext current = ctx;
+    if (!ctx && (!real.cuCtxGetCurrent || real.cuCtxGetCurrent(&current) != CUDA_SUCCESS))
+        return;
+    int count = atomic_load_explicit(&gates_made, memory_order_relaxed);
+    for (int i = 0; i < count; i++) {
+        struct gate *gate = &gates[i];
+        pthread_mutex_lock(&gate->lock);
+        for (struct lane *lane = gate->lanes; lane && gate->open && !gate->paced; lane = lane->next)
+            if (lane->ctx == current && lane->stretch_ns)
+                lane_was_awaited(lane, clock_ns());
+        pthread_mutex_unlock(&gate->lock);
+    }
+}
+
 void gates_wait_ends(int cancellable)
 {
-    if (!owns_lanes)
-        return;
     each_gate_at_wait(false);
-    cancel_restore(cancellable);
+    if (owns_lanes)
+        cancel_restore(cancellable);
 }
 
 /* ---- passing */
@@ -296,19 +327,22 @@ static bool pass_through(struct gate *gate, struct lane *lane, bool blocking, st
         else
             break;
     }
+    ticket->gate = gate;
+    ticket->entered_ns = clock_ns();
+    gate->inside++;
     if (gate->paced) {
-        ticket->gate = gate;
-        ticket->entered_ns = clock_ns();
         bill_begin(gate, ticket->entered_ns);
-        gate->inside++;
         if (!blocking) {
             ticket->lane = lane;
             lane_launched(lane, ticket->entered_ns);
             give_credit(ticket->stream, lane);
         }
     } else {
+        ticket->lane = lane;
         gate->used_lately = true;
-        lane_passed(lane, clock_ns());
+        lane_passed(lane, ticket->entered_ns);
+        lane_launched(lane, ticket->entered_ns);
+        gate_wake(gate, ticket->entered_ns + TICK_NS);
         if (atomic_load(&captures) == 0)
             give_pass(ticket->stream);
     }
@@ -337,11 +371,15 @@ void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
 static void call_ended(struct gate *gate, struct lane *lane, const struct ticket *ticket)
 {
     pthread_mutex_lock(&gate->lock);
+    uint64_t now_ns = clock_ns();
     gate->inside--;
-    if (!lane)
-        gate->done_ns = clock_ns();
-    else if (lane_is_of(lane, ticket->stream, gate))
-        lane_mark_if_due(lane, ticket->entered_ns, false);
+    if (!lane) {
+        gate->done_ns = now_ns;
+    } else if (lane_is_of(lane, ticket->stream, gate)) {
+        lane->seen_ns = now_ns; /* what was launched has not ended before; if the call waited for it, it just has */
+        if (gate->paced)
+            lane_mark_if_due(lane, ticket->entered_ns, false);
+    }
     pthread_mutex_unlock(&gate->lock);
 }
 

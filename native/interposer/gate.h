@@ -21,6 +21,7 @@
 #include "abi.h"
 #include "cancel.h"
 #include "session.h"
+#include "worked.h"
 
 #pragma GCC visibility push(hidden) /* so that launches reach what they look at without a detour */
 
@@ -28,11 +29,14 @@
 #define MAX_LANES 256
 #define MARKERS 8
 #define GAP_NS (2 * MS)
+#define TICK_NS MS
 #define LOOK_EVERY_NS (250 * MS) /* so long a pass lasts */
 
 struct marker {
     CUevent event;
     uint64_t launches; /* how many of the lane's launches it stands behind */
+    uint64_t put_ns;
+    bool counted; /* and all were counted */
 };
 
 struct lane { /* one stream, as far as it was used */
@@ -53,6 +57,7 @@ struct lane { /* one stream, as far as it was used */
     uint64_t used_ns, dirty_ns;            /* when it last got a pass, when that was used at the latest */
     uint64_t done_ns;                      /* when its last completion was */
     uint64_t length_ns;                    /* of one launch, learned; 0: not known yet */
+    uint64_t stretch_ns, seen_ns; /* since when it has worked (0: it is idle), when it last was known to */
     CUevent start;
     CUevent anchor; /* an event whose host time is known */
     uint64_t anchor_ns;
@@ -74,6 +79,8 @@ struct gate {
     /* the bill */
     uint64_t busy_ns, busy_since_ns, done_ns, kernel_ns, told_ns;
     bool working, told_idle;
+    struct worked worked;
+    uint64_t told_worked_ns;
     bool advanced; /* some work has ended since waiting threads were last told */
     unsigned int inside; /* calls under way */
     /* with passes: whether anything was launched since the last look */
@@ -165,6 +172,9 @@ void gate_leave(struct ticket *ticket);
 
 /* The program is about to wait: what it waits for is to be marked, before or, where only this thread can, afterwards. */
 int gates_wait_begins(void);
+/* And it has waited for one stream, for all of the context, or for who knows what. */
+void gates_waited_for_stream(CUstream stream);
+void gates_waited_for_context(CUcontext ctx);
 void gates_wait_ends(int cancellable);
 
 /* The gate of a device; NULL when the device cannot be told. Registers with the daemon, once. */
@@ -209,6 +219,10 @@ void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns
 void lane_mark_tail(struct lane *lane, uint64_t now_ns);
 bool lane_is_idle(struct lane *lane);
 void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns);
+/* The program has waited for all that is behind the lane. */
+void lane_was_awaited(struct lane *lane, uint64_t now_ns);
+/* While calls have passes: looks which lanes still work; when to look again. */
+uint64_t lanes_watch(struct gate *gate, uint64_t now_ns);
 void lanes_owner_waits(struct gate *gate, bool waits, uint64_t now_ns);
 /* Passes are void; true if any had been used. */
 bool lanes_make_dirty(struct gate *gate, uint64_t now_ns);

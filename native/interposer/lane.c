@@ -51,6 +51,7 @@ struct gate *gate_of_stream(CUstream stream, CUcontext *ctx)
 /* With its gate's lock held. */
 static void free_lane(struct lane *lane)
 {
+    stretch_has_ended(lane, clock_ns());
     for (struct lane **at = &lane->gate->lanes; *at; at = &(*at)->next) {
         if (*at != lane)
             continue;

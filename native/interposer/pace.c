@@ -17,6 +17,12 @@
 /* What was launched with passes on another thread's own stream only that thread can mark. If it neither launches nor waits
  * for so long, its work is taken for ended. */
 #define OWNER_PATIENCE_NS (SECOND / 2)
+/* A marker that is reached so soon was put behind work that had ended already. */
+#define AT_ONCE_NS (MS / 50)
+/* How often is asked whether a lane still works: by how long it has. */
+#define ASK_PART 8
+#define ASK_MIN_NS MS
+#define ASK_MAX_NS (20 * MS)
 
 static uint64_t unfinished(const struct lane *lane)
 {
@@ -63,6 +69,8 @@ static void record(struct lane *lane, uint64_t now_ns)
     if (real.cuEventRecord(marker->event, lane->stream) != CUDA_SUCCESS)
         return;
     marker->launches = lane->launched;
+    marker->put_ns = now_ns;
+    marker->counted = lane->gate->paced && !lane->dirty;
     lane->tail = (lane->tail + 1) % MARKERS;
     lane->marked_ns = now_ns;
     lane->dirty = false;
@@ -84,18 +92,6 @@ static void record_from_elsewhere(struct lane *lane, uint64_t now_ns)
         return;
     record(lane, now_ns);
     real.cuCtxPopCurrent_v2(&popped);
-}
-
-void lane_launched(struct lane *lane, uint64_t now_ns)
-{
-    settle_credit(lane, now_ns);
-    if (!unfinished(lane)) {
-        lane->first_ns = now_ns;
-        if (!lane->anchor || now_ns - lane->done_ns > GAP_NS)
-            begin_anew(lane, now_ns);
-    }
-    lane->launched++;
-    lane->last_ns = now_ns;
 }
 
 uint64_t lane_credit(struct lane *lane)
@@ -157,7 +153,8 @@ static void reached(struct lane *lane, struct marker *marker, uint64_t now_ns)
 {
     uint64_t at_ns = time_of(lane, marker->event, now_ns);
     uint64_t launches = marker->launches - lane->completed;
-    learn_length(lane, launches, at_ns);
+    if (marker->counted)
+        learn_length(lane, launches, at_ns);
     lane->completed = marker->launches;
     lane->anchor = marker->event;
     lane->anchor_ns = at_ns;
@@ -168,6 +165,12 @@ static void reached(struct lane *lane, struct marker *marker, uint64_t now_ns)
     if (launches && at_ns > lane->gate->done_ns)
         lane->gate->done_ns = at_ns;
     lane->head = (lane->head + 1) % MARKERS;
+    if (unfinished(lane))
+        lane->seen_ns = lane->seen_ns > at_ns ? lane->seen_ns : at_ns;
+    else if (at_ns > marker->put_ns + AT_ONCE_NS)
+        stretch_ends(lane, at_ns);
+    else /* what it stands behind had ended some time before */
+        stretch_has_ended(lane, marker->put_ns);
 }
 
 static bool is_reachable(const struct lane *lane)
@@ -198,6 +201,7 @@ static void guess_tail(struct lane *lane, uint64_t now_ns)
     lane->done_ns = now_ns;
     lane->gate->done_ns = now_ns;
     lane->gate->advanced = true;
+    stretch_has_ended(lane, now_ns);
 }
 
 static bool awaits_owner(const struct lane *lane)
@@ -217,8 +221,10 @@ static void poll_lane(struct lane *lane, uint64_t now_ns)
 {
     while (lane->head != lane->tail) {
         CUresult result = real.cuEventQuery(lane->ring[lane->head].event);
-        if (result == CUDA_ERROR_NOT_READY)
+        if (result == CUDA_ERROR_NOT_READY) {
+            lane->seen_ns = now_ns;
             break;
+        }
         reached(lane, &lane->ring[lane->head], now_ns); /* an error means that its context is gone, and its work */
     }
     if (unfinished(lane) && lane->head == lane->tail && !is_reachable(lane))
@@ -227,9 +233,30 @@ static void poll_lane(struct lane *lane, uint64_t now_ns)
         lane->batch_from = lane->launched;
         return;
     }
+    if (!lane->gate->paced)
+        return;
     uint64_t patience_ns = 4 * unfinished(lane) * lane->length_ns;
     patience_ns = patience_ns < STUCK_MIN_NS ? STUCK_MIN_NS : patience_ns > STUCK_MAX_NS ? STUCK_MAX_NS : patience_ns;
     lane->stuck = lane->stuck || now_ns > last_advance_ns(lane) + patience_ns;
+}
+
+void lane_launched(struct lane *lane, uint64_t now_ns)
+{
+    settle_credit(lane, now_ns);
+    if (unfinished(lane) && last_marked(lane) == lane->launched) { /* perhaps it has been idle */
+        int mode = capture_relax();
+        poll_lane(lane, now_ns);
+        capture_restore(mode);
+    }
+    if (!unfinished(lane)) {
+        lane->first_ns = now_ns;
+        if (!lane->anchor || now_ns - lane->done_ns > GAP_NS)
+            begin_anew(lane, now_ns);
+    }
+    if (!lane->stretch_ns)
+        stretch_begins(lane, now_ns);
+    lane->launched++;
+    lane->last_ns = lane->seen_ns = now_ns;
 }
 
 bool lanes_poll(struct gate *gate, uint64_t now_ns)
@@ -254,13 +281,88 @@ void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns
     }
 }
 
+/* Whether a marker on it would hold up the work of other streams. */
+static bool is_barrier(const struct lane *lane)
+{
+    if (lane->stream)
+        return false;
+    for (const struct lane *other = lane->gate->lanes; other; other = other->next)
+        if (other != lane && other->ctx == lane->ctx)
+            return true;
+    return false;
+}
+
+/* Whether a marker on it would end up in a capture, or end one. */
+static bool is_capturing(const struct lane *lane)
+{
+    return atomic_load(&captures) > 0 && (!lane->stream || capture_is_under_way(lane->stream));
+}
+
 void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns)
 {
     for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
         settle_credit(lane, now_ns);
-        if (is_reachable(lane) && lane->launched != last_marked(lane) && now_ns - lane->marked_ns >= MARK_EVERY_NS)
+        bool is_marked = gate->paced ? lane->launched == last_marked(lane) : !lane->stretch_ns || is_barrier(lane);
+        bool is_due = now_ns - lane->marked_ns >= MARK_EVERY_NS || lane->marked_ns < lane->stretch_ns;
+        if (is_reachable(lane) && !is_marked && is_due && !is_capturing(lane))
             record_from_elsewhere(lane, now_ns);
     }
+}
+
+void lane_was_awaited(struct lane *lane, uint64_t now_ns)
+{
+    int mode = capture_relax();
+    settle_credit(lane, now_ns);
+    poll_lane(lane, now_ns);
+    capture_restore(mode);
+    if (lane->head != lane->tail || lane->gate->paced)
+        return; /* its markers tell it better */
+    lane->completed = lane->launched;
+    stretch_ends(lane, now_ns);
+}
+
+/* Whether it still works, as far as that can be asked without disturbing anybody. */
+static void ask(struct lane *lane, uint64_t now_ns)
+{
+    CUcontext popped;
+    if (!is_reachable(lane) || !real.cuStreamQuery || atomic_load(&captures) > 0) {
+        if (now_ns > lane->seen_ns + OWNER_PATIENCE_NS)
+            stretch_ends(lane, lane->seen_ns);
+        return;
+    }
+    if (real.cuCtxPushCurrent_v2(lane->ctx) != CUDA_SUCCESS)
+        return;
+    CUresult result = real.cuStreamQuery(lane->stream);
+    real.cuCtxPopCurrent_v2(&popped);
+    if (result == CUDA_ERROR_NOT_READY) {
+        lane->seen_ns = now_ns;
+        return;
+    }
+    lane->completed = lane->launched;
+    stretch_has_ended(lane, now_ns);
+}
+
+uint64_t lanes_watch(struct gate *gate, uint64_t now_ns)
+{
+    uint64_t next_ns = NEVER;
+    bool any_ended = false;
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        if (!lane->stretch_ns)
+            continue;
+        if (lane->head != lane->tail)
+            poll_lane(lane, now_ns);
+        else if (!gate->inside) /* what is being launched may not be behind it yet */
+            ask(lane, now_ns);
+        any_ended = any_ended || !lane->stretch_ns;
+        if (!lane->stretch_ns)
+            continue;
+        uint64_t after_ns = (now_ns - lane->stretch_ns) / ASK_PART;
+        after_ns = after_ns < ASK_MIN_NS ? ASK_MIN_NS : after_ns > ASK_MAX_NS ? ASK_MAX_NS : after_ns;
+        next_ns = now_ns + after_ns < next_ns ? now_ns + after_ns : next_ns;
+    }
+    if (any_ended)
+        atomic_fetch_add(&pass_epoch, 1); /* whoever launches next begins another stretch */
+    return next_ns;
 }
 
 void lanes_owner_waits(struct gate *gate, bool waits, uint64_t now_ns)

@@ -43,7 +43,7 @@ static void send_register(struct session *s)
     session_send(s, &message, &s->who);
 }
 
-void session_connected(struct session *s, uint64_t busy_ns, uint64_t now_ns)
+void session_connected(struct session *s, struct bill bill, uint64_t now_ns)
 {
     s->out_bytes = 0;
     s->broken = false;
@@ -54,8 +54,8 @@ void session_connected(struct session *s, uint64_t busy_ns, uint64_t now_ns)
     }
     struct asking *asking = s->first_asking && s->first_asking->seq ? s->first_asking : NULL;
     struct message message = {.type = RESUME, .id = s->client_id};
-    uint64_t figures[] = {s->epoch, s->holds ? now_ns - s->held_since_ns + 1 : 0, busy_ns, s->used_bytes,
-                          s->wants ? s->request_seq : 0, asking ? asking->seq : 0, asking ? asking->asked_bytes : 0};
+    uint64_t figures[] = {s->epoch, s->holds ? now_ns - s->held_since_ns + 1 : 0, bill.busy_ns, s->used_bytes,
+                          s->wants ? s->request_seq : 0, asking ? asking->seq : 0, asking ? asking->asked_bytes : 0, bill.worked_ns};
     memcpy(message.arguments, figures, sizeof(figures));
     s->phase = RESUMING;
     s->resumes_holding = s->holds;
@@ -234,14 +234,16 @@ void session_end_turn(struct session *s, struct bill bill)
         s->request_seq++;
     if (s->phase != READY)
         return;
-    struct message message = {.type = TURN_ENDED, .arguments = {bill.busy_ns, bill.idle_ns, bill.kernel_ns, s->wants}};
+    struct message message = {.type = TURN_ENDED, .arguments = {bill.busy_ns, bill.idle_ns, bill.kernel_ns, s->wants, bill.worked_ns}};
     session_send(s, &message, NULL);
 }
 
 void session_tell_busy(struct session *s, struct bill bill)
 {
+    struct message message = {.type = BUSY, .arguments = {bill.busy_ns, bill.idle_ns, bill.worked_ns, bill.slots_end}};
+    memcpy(message.arguments + 4, bill.slots, sizeof(bill.slots));
     if (s->phase == READY)
-        session_say(s, BUSY, bill.busy_ns, bill.idle_ns);
+        session_send(s, &message, NULL);
 }
 
 /* ---- time */

@@ -17,6 +17,7 @@
 
 #include "clock.h"
 #include "wire.h"
+#include "worked.h"
 
 #define OUT_FRAMES 64
 #define AWAY_NS (5 * SECOND)
@@ -63,12 +64,14 @@ struct session {
     uint64_t silent_since_ns, alive_at_ns, alive_seq;
 };
 
-struct bill { /* GPU time: all of it since registration, since the last completion, of the longest kernel lately */
+struct bill { /* since registration: what is billed, with short gaps; since the last completion; the longest kernel lately */
     uint64_t busy_ns, idle_ns, kernel_ns;
+    uint64_t worked_ns;                        /* since registration: with work on the GPU */
+    uint64_t slots_end, slots[SLOT_WORDS]; /* and when, lately */
 };
 
 void session_begin(struct session *s, uint64_t now_ns);
-void session_connected(struct session *s, uint64_t busy_ns, uint64_t now_ns);
+void session_connected(struct session *s, struct bill bill, uint64_t now_ns);
 void session_disconnected(struct session *s, uint64_t now_ns);
 void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns);
 bool session_may_run(const struct session *s);

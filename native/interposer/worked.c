@@ -1,0 +1,169 @@
+/* GPU time. Rules in worked.h. */
+#include "worked.h"
+
+#include "gate.h"
+
+#define MEASURE_EVERY_NS (MS / 2)
+
+static bool any_open(const struct gate *gate)
+{
+    for (const struct lane *lane = gate->lanes; lane; lane = lane->next)
+        if (lane->stretch_ns)
+            return true;
+    return false;
+}
+
+/* ---- bursts */
+
+static void burst_begins(struct worked *worked, uint64_t now_ns)
+{
+    uint64_t length_ns = worked->burst_to_ns - worked->burst_from_ns, gap_ns = now_ns - worked->burst_to_ns;
+    uint64_t alike_ns = worked->alike * length_ns;
+    worked->total_ns += alike_ns < gap_ns ? alike_ns : gap_ns;
+    worked->alike = 0;
+    worked->burst_from_ns = now_ns;
+    worked->measuring = true;
+    worked->voided = false;
+}
+
+bool burst_ends(struct gate *gate, uint64_t now_ns)
+{
+    struct worked *worked = &gate->worked;
+    if (!worked->measuring && !worked->voided && worked->burst_to_ns && !any_open(gate))
+        worked->alike++;
+    worked->measuring = false;
+    if (worked->voided || now_ns - worked->voided_ns < MEASURE_EVERY_NS)
+        return false;
+    worked->voided = true;
+    worked->voided_ns = now_ns;
+    return true;
+}
+
+/* ---- stretches */
+
+static void add(struct worked *worked, uint64_t from_ns, uint64_t to_ns)
+{
+    if (worked->count == STRETCHES) { /* rather a gap too few than a stretch */
+        struct stretch *last = &worked->ended[STRETCHES - 1];
+        last->to_ns = last->to_ns > to_ns ? last->to_ns : to_ns;
+        return;
+    }
+    unsigned int place = worked->count++;
+    for (; place && worked->ended[place - 1].from_ns > from_ns; place--)
+        worked->ended[place] = worked->ended[place - 1];
+    worked->ended[place] = (struct stretch){from_ns, to_ns};
+}
+
+void stretch_begins(struct lane *lane, uint64_t now_ns)
+{
+    struct gate *gate = lane->gate;
+    if (!any_open(gate))
+        burst_begins(&gate->worked, now_ns);
+    if (gate->worked.count >= STRETCHES / 2)
+        worked_ns(gate, now_ns);
+    lane->stretch_ns = lane->seen_ns = now_ns;
+}
+
+void stretch_ends(struct lane *lane, uint64_t at_ns)
+{
+    struct worked *worked = &lane->gate->worked;
+    if (!lane->stretch_ns)
+        return;
+    if (at_ns > lane->stretch_ns)
+        add(worked, lane->stretch_ns, at_ns);
+    lane->stretch_ns = 0;
+    if (worked->measuring)
+        worked->burst_to_ns = at_ns > worked->burst_from_ns ? at_ns : worked->burst_from_ns;
+}
+
+void stretch_has_ended(struct lane *lane, uint64_t now_ns)
+{
+    stretch_ends(lane, now_ns > lane->seen_ns ? lane->seen_ns + (now_ns - lane->seen_ns) / 2 : now_ns);
+}
+
+/* ---- when */
+
+static uint64_t *word_of(struct worked *worked, uint64_t slot, uint64_t *bit)
+{
+    *bit = 1ULL << slot % 64;
+    return &worked->slots[slot % SLOTS / 64];
+}
+
+/* Slots up to then are known: without work unless it was noted. */
+static void slots_pass(struct worked *worked, uint64_t until_ns)
+{
+    uint64_t end = (until_ns + SLOT_NS / 2) / SLOT_NS, bit;
+    if (end > worked->slots_end + SLOTS)
+        worked->slots_end = end - SLOTS;
+    for (; worked->slots_end < end; worked->slots_end++) {
+        uint64_t *word = word_of(worked, worked->slots_end, &bit);
+        *word &= ~bit;
+    }
+}
+
+/* Work from the last known slot on, or later. */
+static void slots_work(struct worked *worked, uint64_t from_ns, uint64_t to_ns)
+{
+    slots_pass(worked, from_ns);
+    uint64_t slot = worked->slots_end, bit;
+    slots_pass(worked, to_ns);
+    if (slot + SLOTS < worked->slots_end)
+        slot = worked->slots_end - SLOTS;
+    for (; slot < worked->slots_end; slot++) {
+        uint64_t *word = word_of(worked, slot, &bit);
+        *word |= bit;
+    }
+}
+
+uint64_t worked_slots(const struct worked *worked, uint64_t words[SLOT_WORDS])
+{
+    for (int i = 0; i < SLOT_WORDS; i++) {
+        words[i] = 0;
+        for (int j = 0; j < 64; j++) {
+            uint64_t slot = worked->slots_end + (uint64_t)(i * 64 + j);
+            words[i] |= (worked->slots[slot % SLOTS / 64] >> slot % 64 & 1) << j;
+        }
+    }
+    return worked->slots_end;
+}
+
+/* ---- their union */
+
+static void settle(struct worked *worked, uint64_t until_ns)
+{
+    unsigned int kept = 0;
+    for (unsigned int i = 0; i < worked->count; i++) {
+        struct stretch *one = &worked->ended[i];
+        uint64_t from_ns = one->from_ns > worked->until_ns ? one->from_ns : worked->until_ns;
+        uint64_t to_ns = one->to_ns < until_ns ? one->to_ns : until_ns;
+        if (to_ns > from_ns) {
+            worked->total_ns += to_ns - from_ns;
+            worked->until_ns = to_ns;
+            slots_work(worked, from_ns, to_ns);
+        }
+        if (one->to_ns > until_ns)
+            worked->ended[kept++] = *one;
+    }
+    worked->count = kept;
+    worked->until_ns = worked->until_ns > until_ns ? worked->until_ns : until_ns;
+}
+
+uint64_t worked_ns(struct gate *gate, uint64_t now_ns)
+{
+    struct worked *worked = &gate->worked;
+    uint64_t known_ns = now_ns, open_ns = now_ns; /* from here to there some lane works all the time */
+    for (const struct lane *lane = gate->lanes; lane; lane = lane->next) {
+        if (!lane->stretch_ns)
+            continue;
+        known_ns = lane->seen_ns < known_ns ? lane->seen_ns : known_ns;
+        open_ns = lane->stretch_ns < open_ns ? lane->stretch_ns : open_ns;
+    }
+    settle(worked, open_ns < known_ns ? open_ns : known_ns);
+    if (known_ns > worked->until_ns) {
+        worked->total_ns += known_ns - worked->until_ns;
+        slots_work(worked, worked->until_ns, known_ns);
+        settle(worked, known_ns);
+    }
+    slots_pass(worked, worked->until_ns);
+    return worked->total_ns;
+}

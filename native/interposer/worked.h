@@ -1,0 +1,62 @@
+/* GPU time: for how long the GPU has worked for this process.
+ *
+ * 1. A lane's stretch begins with the launch that finds it idle and ends when the last work behind it does. GPU time is the
+ *    time that the stretches of any lane cover; time is counted up to where it is known for all of them.
+ * 2. When work ended is told by a marker, to the microsecond; by the return of a call in which the program waited for it; else
+ *    by asking now and then, and taking the middle between the last answer "runs" and the first "has ended".
+ * 3. A pass does not count launches. So after the program has waited it goes the long way once: that is where a stretch begins.
+ *    A program that launches and waits more often than twice a millisecond has one such burst measured in each half
+ *    millisecond, and the others count as much.
+ * 4. The daemon divides the time in which several processes had work on the card. For that it is told when this one had: a bit
+ *    for each half millisecond of the last 128 ms, set if there was work in its middle.
+ * 5. The legacy default stream is marked only where it is its context's only stream, or while there are quotas: a marker there
+ *    is a barrier for the other streams.
+ */
+#ifndef INTERPOSER_WORKED_H
+#define INTERPOSER_WORKED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "clock.h"
+
+#define STRETCHES 64
+#define SLOT_NS (MS / 2)
+#define SLOTS 256
+#define SLOT_WORDS (SLOTS / 64)
+
+struct stretch {
+    uint64_t from_ns, to_ns;
+};
+
+struct worked {
+    uint64_t total_ns; /* up to ... */
+    uint64_t until_ns;
+    struct stretch ended[STRETCHES]; /* later than that, by their beginnings */
+    unsigned int count;
+    uint64_t slots[SLOT_WORDS]; /* by their number modulo SLOTS */
+    uint64_t slots_end;         /* the number of the first that is not known yet */
+    /* the program's bursts: launches, then a wait for all of them */
+    bool measuring;     /* the present one is measured */
+    bool voided;        /* whoever launches comes by: nothing is launched unseen */
+    unsigned int alike; /* those that were not since the last that was */
+    uint64_t burst_from_ns, burst_to_ns, voided_ns;
+};
+
+struct gate;
+struct lane;
+
+#pragma GCC visibility push(hidden)
+/* With the gate's lock held. */
+void stretch_begins(struct lane *lane, uint64_t now_ns);
+void stretch_ends(struct lane *lane, uint64_t at_ns);
+/* Some time between the last that is known of it and then. */
+void stretch_has_ended(struct lane *lane, uint64_t now_ns);
+uint64_t worked_ns(struct gate *gate, uint64_t now_ns);
+/* The last slots that are known, the latest in the highest bit; the number of the first after them. */
+uint64_t worked_slots(const struct worked *worked, uint64_t words[SLOT_WORDS]);
+/* The program has waited. True if whoever launches next must come by, so that the next burst is measured. */
+bool burst_ends(struct gate *gate, uint64_t now_ns);
+#pragma GCC visibility pop
+
+#endif
