@@ -152,7 +152,7 @@ def gpus(caller: Caller) -> None:
 def clients(caller: Caller) -> None:
     """The processes that use GPUs."""
     answer = caller.ask("GET", "/v1/clients")
-    table = _table("pod", "pid", "gpu", "state", "memory", "limit", "quota", "busy", "client")
+    table = _table("pod", "pid", "gpu", "state", "memory", "limit", "quota", "GPU time", "client")
     for client in sorted(answer["clients"], key=lambda row: (row["pod"], row["pid"])):
         table.add_row(
             client["pod"],
@@ -162,7 +162,7 @@ def clients(caller: Caller) -> None:
             format_bytes(client["used_bytes"]),
             _limit(client["memory_limit_bytes"]),
             f"{client['core_percent']} %",
-            format_ns(client["busy_ns"]),
+            format_ns(client["gpu_time_ns"]),
             client["client"],
         )
     caller.show(answer, table)

@@ -27,6 +27,9 @@ from nvshare.wire.messages import Message, MessageType
 GAP_NS: Final = 2_000_000
 IDLE_NS: Final = 1_000_000_000
 KEEP_ALIVE_NS: Final = 3_000_000_000
+TELL_EVERY_NS: Final = 200_000_000
+_JUST_NOW: Final = (0, 0, 0, 0, 0)
+"""No slots: its work was just before it is told."""
 SILENCE_NS: Final = 10_000_000_000
 _T = MessageType
 
@@ -81,6 +84,8 @@ class Session:
         self._idle_since_ns = now_ns
         self._told_idle = False
         self._busy_ns = 0
+        self._told_ns = now_ns
+        self._told_busy_ns = 0
         self._longest_ns = 0
         # memory
         self.used_bytes = 0
@@ -128,7 +133,8 @@ class Session:
         asking = self._asking[0] if self._asking and self._asking[0].seq else None
         reserve = (asking.seq, asking.asked_bytes) if asking else (0, 0)
         self._told_used_bytes = self.used_bytes
-        figures = (self.epoch, held_ns, self.busy_ns(now_ns), self.used_bytes, request_seq, *reserve)
+        busy_ns = self.busy_ns(now_ns)
+        figures = (self.epoch, held_ns, busy_ns, self.used_bytes, request_seq, *reserve, busy_ns)
         self.output += encode(Message(_T.RESUME, id=self.client_id, arguments=figures), V3)
 
     def received(self, data: bytes, now_ns: int) -> None:
@@ -242,7 +248,7 @@ class Session:
         if self._inside == 1:
             self._working_since_ns = now_ns
             if self._told_idle and self.holds and self.phase is Phase.READY:
-                self._say_numbers(_T.BUSY, self._busy_ns, 0)
+                self._tell_busy(now_ns, 0)
             self._told_idle = False
         return True
 
@@ -259,6 +265,20 @@ class Session:
 
     def busy_ns(self, now_ns: int) -> int:
         return self._busy_ns + (now_ns - self._working_since_ns if self._inside else 0)
+
+    def _tell_busy(self, now_ns: int, idle_ns: int) -> None:
+        """A block is all work: what is billed is GPU time, too."""
+        busy_ns = self._told_busy_ns = self.busy_ns(now_ns)
+        self._told_ns = now_ns
+        self._say_numbers(_T.BUSY, busy_ns, idle_ns, busy_ns, *_JUST_NOW)
+
+    def _tell_ns(self) -> int:
+        """When the daemon is to hear how much the GPU has worked."""
+        if self.phase is not Phase.READY or not self.holds:
+            return 1 << 62
+        if not self._inside and self._busy_ns == self._told_busy_ns:
+            return 1 << 62
+        return self._told_ns + TELL_EVERY_NS
 
     def _request_if_waiting(self) -> None:
         # While draining the end of the turn asks for the next one.
@@ -293,7 +313,8 @@ class Session:
             self._request_seq += 1
         if self.phase is Phase.READY:
             figures = (self._busy_ns, now_ns - self._idle_since_ns, self._longest_ns, int(self._wants))
-            self._say_numbers(_T.TURN_ENDED, *figures)
+            self._say_numbers(_T.TURN_ENDED, *figures, self._busy_ns)
+            self._told_ns, self._told_busy_ns = now_ns, self._busy_ns
         self._longest_ns = 0
 
     # ---- memory ------------------------------------------------------------------------------
@@ -389,7 +410,9 @@ class Session:
                 self._end_turn(now_ns)
             else:
                 self._told_idle = True
-                self._say_numbers(_T.BUSY, self._busy_ns, now_ns - self._idle_since_ns)
+                self._tell_busy(now_ns, now_ns - self._idle_since_ns)
+        if self._tell_ns() <= now_ns:
+            self._tell_busy(now_ns, 0 if self._inside else max(1, now_ns - self._idle_since_ns))
         if self._expects() and not self.ungated and now_ns - self._silent_since_ns >= SILENCE_NS:
             self.ungated = True
             if self._asking:
@@ -404,6 +427,8 @@ class Session:
         deadlines = []
         if self._gap_ns() < 1 << 62:
             deadlines.append(self._gap_ns())
+        if self._tell_ns() < 1 << 62:
+            deadlines.append(self._tell_ns())
         if self._expects() and not self.ungated:
             deadlines.append(self._silent_since_ns + SILENCE_NS)
         if self._expects() and self.phase is Phase.READY:

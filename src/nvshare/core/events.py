@@ -27,6 +27,14 @@ class GpuSampled(NamedTuple):
     paged_out_bytes: int = 0
 
 
+class WorkSampled(NamedTuple):
+    """NVML's word on how long a GPU worked for some clients, from its last word on them to a moment."""
+
+    gpu: str
+    at_ns: int
+    clients: tuple[tuple[int, int], ...]
+
+
 class ClientRegistered(NamedTuple):
     """A process uses a GPU on behalf of a pod. A process on two GPUs is two clients."""
 
@@ -53,6 +61,7 @@ class ClientResumed(NamedTuple):
     used_bytes: int
     reserve_seq: int = 0
     reserve_bytes: int = 0
+    worked_ns: int | None = None
 
 
 class LockRequested(NamedTuple):
@@ -60,20 +69,32 @@ class LockRequested(NamedTuple):
 
 
 class LockReleased(NamedTuple):
-    """A client has drained. ``busy_ns`` is cumulative; None from clients that cannot tell."""
+    """A client has drained.
+
+    ``busy_ns`` is cumulative, with short gaps: what is billed; None from clients that cannot tell. So is
+    ``worked_ns``, how long it had work on the card; None: as much.
+    """
 
     client: int
     busy_ns: int | None = None
     kernel_ns: int = 0
     again: bool = False
+    worked_ns: int | None = None
 
 
 class BusyReported(NamedTuple):
-    """Cumulative busy time; ``idle_ns`` > 0 when nothing has run for that long, 0 when working."""
+    """Cumulative busy time; ``idle_ns`` > 0 when nothing has run for that long, 0 when working.
+
+    ``slots`` tells when it had work on the card, as in ``books.gpu_time``: its bits are those of the slots
+    before ``slots_end``, the latest the highest of SLOTS_TOLD.
+    """
 
     client: int
     busy_ns: int
     idle_ns: int
+    worked_ns: int | None = None
+    slots_end: int = 0
+    slots: int = 0
 
 
 class MemoryUsed(NamedTuple):
@@ -158,6 +179,7 @@ class Woken(NamedTuple):
 Event = (
     GpuSeen
     | GpuSampled
+    | WorkSampled
     | ClientRegistered
     | ClientResumed
     | LockRequested

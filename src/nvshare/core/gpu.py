@@ -10,6 +10,7 @@ from typing import Final
 from nvshare.core.account import NEVER, WHOLE, VirtualClock
 from nvshare.core.books.figures import GpuFigures
 from nvshare.core.books.floor import Floor
+from nvshare.core.books.gpu_time import GpuTime
 from nvshare.core.books.hinted import Hinted
 from nvshare.core.books.idlers import Idlers
 from nvshare.core.books.line import Line
@@ -43,6 +44,7 @@ class Gpu:
     __slots__ = (
         "figures",
         "floor",
+        "gpu_time",
         "hinted",
         "idlers",
         "index",
@@ -76,6 +78,7 @@ class Gpu:
         self.residence = Residence(total_bytes, override_ns, now_ns)
         self.pace = Pace(settings.unlimited_min_percent, now_ns)
         self.figures = GpuFigures(now_ns)
+        self.gpu_time = GpuTime(now_ns)
         self.idlers = Idlers()
         self.returning = Returning()
         self.recalls: dict[Tenant, None] = {}  # tenants whose lease is being recalled

@@ -105,6 +105,7 @@ def resume(
 ) -> Client:
     client = _add(gpu, tenant, event.client, 3, now_ns)
     client.tell_busy(event.busy_ns)
+    client.work.tell(event.busy_ns if event.worked_ns is None else event.worked_ns)
     _tell_terms(client, scheduling_on, out)
     expected = gpu.returning.back(event.former)
     restarted = expected is not None
@@ -113,7 +114,7 @@ def resume(
         _replace(gpu, former, client, event, now_ns, out)
     elif expected is not None:
         busy_ns = gpu.returning.busy_while_away_ns(expected, event.busy_ns, now_ns)
-        billing.charge(gpu, tenant, gpu.returning.unbilled_ns(tenant.pod, busy_ns))
+        billing.charge(gpu, tenant, gpu.returning.unbilled_ns(tenant.pod, busy_ns), now_ns)
     memory = (event.used_bytes, event.reserve_seq, event.reserve_bytes)
     tenant.memory.resume(client.key, event.former, *memory, now_ns, out)
     gpu.set_used(tenant, tenant.memory.used_bytes)
@@ -135,11 +136,12 @@ def _replace(
     """Rule 1: what both agree on goes on; what the process no longer has ends."""
     tenant = client.tenant
     if not former.holds:  # its hold ended with its connection; what it did since is billed now
-        billing.charge(gpu, tenant, former.unbilled_ns(event.busy_ns, now_ns))
+        billing.charge(gpu, tenant, former.unbilled_ns(event.busy_ns, now_ns), now_ns)
     elif not event.holds:
         turns.release(gpu, former, event.busy_ns, 0, now_ns, out)
     if former.wants and (event.holds or not event.wants):  # who holds asks again when it lets go
         _stop_asking(gpu, former, now_ns)
+    gpu.gpu_time.settle(former, now_ns)
     tenant.hold.hand_over(former, client)
     client.take_over(former)
     former.disconnect(now_ns)
@@ -182,6 +184,7 @@ def withdraw_all(gpu: Gpu, now_ns: int) -> None:
 def remove(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     """Its process has ended, and with it its memory."""
     tenant = client.tenant
+    gpu.gpu_time.settle(client, now_ns)
     tenant.remove_client(client)
     if tenant.limited and not tenant.clients:
         gpu.pace.count_limited(-1)

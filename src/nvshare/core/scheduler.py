@@ -61,6 +61,7 @@ class Scheduler:
             events.ProcessGone: self._process_gone,
             events.GpuSeen: self._gpu_seen,
             events.GpuSampled: self._gpu_sampled,
+            events.WorkSampled: self._work_sampled,
             events.LimitsSet: self._limits_set,
             events.SchedulingSet: self._scheduling_set,
             events.SliceSet: self._slice_set,
@@ -148,7 +149,7 @@ class Scheduler:
             self._advance(gpu, now_ns, out)
 
     def _lock_released(self, event: events.LockReleased, now_ns: int, out: list[Effect]) -> None:
-        key, busy_ns, kernel_ns, again = event
+        key, busy_ns, kernel_ns, again, worked_ns = event
         client = self.clients.get(key)
         if client is None or not self.on or not client.connected:
             return
@@ -156,6 +157,10 @@ class Scheduler:
         gpu.advance(now_ns)
         if again and client.holds and not client.wants:
             client.ask(now_ns)
+        if worked_ns is None:
+            worked_ns = busy_ns
+        if worked_ns is not None:
+            billing.report_work(gpu, client, worked_ns, now_ns)
         turns.release(gpu, client, busy_ns, kernel_ns, now_ns, out)
         if uncontended.is_uncontended(gpu, now_ns):
             if not gpu.floor.group:
@@ -166,12 +171,15 @@ class Scheduler:
             self._advance(gpu, now_ns, out)
 
     def _busy_reported(self, event: events.BusyReported, now_ns: int, out: list[Effect]) -> None:
-        key, busy_ns, idle_ns = event
+        key, busy_ns, idle_ns, worked_ns, slots_end, slots = event
         client = self.clients.get(key)
         if client is None or not client.connected:
             return
         gpu = client.gpu
         self._bring(gpu, now_ns)
+        if slots:
+            gpu.gpu_time.note_slots(client, slots, slots_end, now_ns)
+        billing.report_work(gpu, client, busy_ns if worked_ns is None else worked_ns, now_ns)
         changed = billing.report_busy(gpu, client, busy_ns, idle_ns, now_ns)
         # A holder's end was foreseen by how much of its holds it used to work; that is known better now.
         if changed or client.tenant.standing == HOLDING:
@@ -298,6 +306,14 @@ class Scheduler:
         gpu = self.gpus.get(event.gpu)
         if gpu is not None:
             gpu.residence.see_used(event.used_bytes, event.paged_out_bytes)
+            self._advance(gpu, now_ns, out)
+
+    def _work_sampled(self, event: events.WorkSampled, now_ns: int, out: list[Effect]) -> None:
+        gpu = self.gpus.get(event.gpu)
+        if gpu is not None:
+            known = [(self.clients.get(key), worked_ns) for key, worked_ns in event.clients]
+            here = [(c, worked_ns) for c, worked_ns in known if c is not None and c.gpu is gpu]
+            gpu.gpu_time.sampled(here, min(event.at_ns, now_ns), now_ns)
             self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from nvshare.core.account import WHOLE, Account
 from nvshare.core.books.figures import PodFigures
 from nvshare.core.books.floor import TAIL_FIRST_GUESS_NS, Hold
+from nvshare.core.books.gpu_time import Work
 from nvshare.core.books.idlers import Idling
 from nvshare.core.books.line import Seat
 from nvshare.core.books.pace import Tempo
@@ -50,6 +51,7 @@ class Client:
         "version",
         "wanted_ns",
         "wants",
+        "work",
     )
 
     def __init__(self, key: int, tenant: Tenant, gpu: Gpu, version: int) -> None:
@@ -66,6 +68,7 @@ class Client:
         self.dropping = False  # DROP was sent, the release has not come
         self.idle = False  # holds, and has told us that nothing runs
         self.busy_ns = 0  # cumulative, as last reported
+        self.work = Work()
         self.hold_mark_ns = 0  # what that was when it was let through the gate
         self.wanted_ns = 0
         self.granted_ns = 0
@@ -153,6 +156,8 @@ class Client:
         self.granted_ns = former.granted_ns
         self.hold_mark_ns = former.hold_mark_ns
         self.busy_ns = max(self.busy_ns, former.busy_ns)
+        if self.holds:
+            self.work = former.work
 
 
 class Habits:
@@ -284,6 +289,10 @@ class Tenant:
 
     def set_window(self, window: UsageWindow) -> None:
         self.window = window
+
+    def had_gpu_time(self, from_ns: int, now_ns: int, worked_ns: int) -> None:
+        self.figures.had_gpu_time(worked_ns, now_ns)
+        self.window.bill(from_ns, now_ns, worked_ns)
 
     def set_spans_gpus(self, spans_gpus: bool) -> None:
         self.spans_gpus = spans_gpus

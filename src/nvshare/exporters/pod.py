@@ -19,7 +19,7 @@ _HISTOGRAMS_AT_ONCE: Final = 32  # each has as many lines as bounds
 
 
 class _Shown(NamedTuple):
-    occupied_ns: int
+    gpu_time_ns: int
     entitled_ns: int
     throttled_ns: int
     swap_ns: int
@@ -33,7 +33,7 @@ class _Row(NamedTuple):
 
 
 _TOTALS: Final[tuple[tuple[Metric, Callable[[_Row], Sample]], ...]] = (
-    (c.POD_OCCUPIED, lambda r: (r.labels, r.totals.occupied_ns / 1e9)),
+    (c.POD_OCCUPIED, lambda r: (r.labels, r.totals.gpu_time_ns / 1e9)),
     (c.POD_ENTITLED, lambda r: (r.labels, r.totals.entitled_ns / 1e9)),
     (c.POD_THROTTLED, lambda r: (r.labels, r.totals.throttled_ns / 1e9)),
     (c.POD_SWAP, lambda r: (r.labels, r.totals.swap_ns / 1e9)),
@@ -53,7 +53,7 @@ class Totals:
             return row
         now = row.totals
         totals = _Shown(
-            max(now.occupied_ns, before.occupied_ns),
+            max(now.gpu_time_ns, before.gpu_time_ns),
             max(now.entitled_ns, before.entitled_ns),
             max(now.throttled_ns, before.throttled_ns),
             max(now.swap_ns, before.swap_ns),
@@ -134,17 +134,17 @@ def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
         (tenant.pod, gpu.gpu),
         (*view.pod_labels(tenant.pod), gpu.gpu),
         _Shown(
-            gpu.occupied_ns(tenant), gpu.entitled_ns(tenant), gpu.throttled_ns(tenant), gpu.swap_ns(figures)
+            gpu.gpu_time_ns(tenant), gpu.entitled_ns(tenant), gpu.throttled_ns(tenant), gpu.swap_ns(figures)
         ),
-        figures._replace(worked_ns=max(gpu.worked_ns(figures), view.worked_ns.get(tenant.pod, -1))),
+        figures._replace(last_worked_ns=max(gpu.last_worked_ns(tenant), view.worked_ns.get(tenant.pod, -1))),
     )
 
 
 def _of_departed(view: View, gpu: GpuCopy, pod: str, figures: PodFiguresCopy) -> _Row:
     labels = (*view.pod_labels(pod), gpu.gpu)
-    totals = _Shown(figures.occupied_ns, figures.entitled_ns, figures.throttled_ns, figures.swap_ns)
-    worked_ns = max(figures.worked_ns, view.worked_ns.get(pod, -1))
-    return _Row((pod, gpu.gpu), labels, totals, figures._replace(worked_ns=worked_ns))
+    totals = _Shown(figures.gpu_time_ns, figures.entitled_ns, figures.throttled_ns, figures.swap_ns)
+    worked_ns = max(figures.last_worked_ns, view.worked_ns.get(pod, -1))
+    return _Row((pod, gpu.gpu), labels, totals, figures._replace(last_worked_ns=worked_ns))
 
 
 def _last_times(view: View, rows: list[_Row]) -> Families:
@@ -155,7 +155,7 @@ def _last_times(view: View, rows: list[_Row]) -> Families:
     for batch in in_batches(rows):
         for row in batch:
             pod = row.labels[:2]
-            worked_sec = view.wall_sec(row.figures.worked_ns) if row.figures.worked_ns >= 0 else 0.0
+            worked_sec = view.wall_sec(row.figures.last_worked_ns) if row.figures.last_worked_ns >= 0 else 0.0
             seen_sec = view.wall_sec(view.taken_ns if row.figures.here else row.figures.left_ns)
             if pod not in unknown:
                 worked[pod] = max(worked.get(pod, 0.0), worked_sec)

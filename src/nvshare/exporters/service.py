@@ -63,6 +63,7 @@ class MetricsService:
         self._paging = Paging()
         self._repeats = logs.Repeats()
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
+        self._work_told_ns: dict[str, int] = {}
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
         debug_labels = config.switched_on("NVSHARE_METRICS_DEBUG_LABELS")
         self._names = None if debug_labels else ProcessNames()
@@ -170,6 +171,7 @@ class MetricsService:
         looks = []
         told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
         members, clients, on = self._roster.members, self._hub.scheduler.clients, self._hub.scheduler.on
+        percents: list[tuple[int, int]] = []
         for member in members.values():
             seen = told.get(member.process) if member.gpu == reading.uuid else None
             client = clients.get(member.client)
@@ -179,10 +181,25 @@ class MetricsService:
                 allocated_bytes = client.tenant.memory.shares[member.client].used_bytes
                 self._overheads.note(member.client, allocated_bytes, seen.used_bytes, seen.sm_percent)
                 looks.append(Look(member.client, allocated_bytes, seen.used_bytes))
+            if seen is not None and seen.sm_percent is not None and client is not None:
+                percents.append((member.client, seen.sm_percent))
+        self._feed_work(reading, percents)
         if len(self._overheads.baselines) > len(members):
             self._overheads.keep_only(set(members))
         self._activity.forget(reading.taken_ns - self._ttl_ns, {member.pod for member in members.values()})
         return looks
+
+    def _feed_work(self, reading: GpuReading, percents: list[tuple[int, int]]) -> None:
+        """What NVML knows better than clients do: of those that tell nothing, or run beside others."""
+        before_ns = self._work_told_ns.get(reading.uuid)
+        self._work_told_ns[reading.uuid] = reading.taken_ns
+        gpu = self._hub.scheduler.gpus.get(reading.uuid)
+        if gpu is None or before_ns is None:
+            return
+        length_ns = reading.taken_ns - before_ns
+        worked = tuple((client, percent * length_ns // 100) for client, percent in percents)
+        if gpu.gpu_time.is_behind or any(worked_ns for _, worked_ns in worked):  # idle windows add nothing
+            self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked))
 
     def _note_step(self, held_ns: int) -> None:
         self._hub.counters.callbacks.add(held_ns)

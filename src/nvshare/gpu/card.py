@@ -6,6 +6,7 @@ says that the card or the whole library is gone ends the look.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -126,6 +127,7 @@ class Card:
         try:
             samples = call(pynvml.nvmlDeviceGetProcessUtilization, handle, self._seen_us)
         except pynvml.NVMLError_NotFound:
+            self._seen_us = int(time.time() * 1e6)  # else the next sample would be of this time, too
             return {}
         except ENDS_THE_LOOK:
             raise

@@ -71,11 +71,9 @@ class Look(NamedTuple):
     def used_since(self, before: Look, key: tuple[str, str]) -> int | None:
         """Nanoseconds of the GPU; None if it was not there then, or has a new account since."""
         now, then = self.tenants.get(key), before.tenants.get(key)
-        if now is None or then is None or now["occupied_ns"] < then["occupied_ns"]:
+        if now is None or then is None or now["gpu_time_ns"] < then["gpu_time_ns"]:
             return None
-        limited = max(now["core_percent"], then["core_percent"]) < 100
-        counter = "billed_ns" if limited else "occupied_ns"
-        return int(now[counter] - then[counter])
+        return int(now["gpu_time_ns"] - then["gpu_time_ns"])
 
 
 class Summary:

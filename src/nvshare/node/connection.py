@@ -240,6 +240,12 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             self._transport.abort()
 
 
+def _busy(client: int, arguments: tuple[int, ...]) -> events.BusyReported:
+    busy_ns, idle_ns, worked_ns, slots_end, *words = arguments
+    slots = words[0] | words[1] << 64 | words[2] << 128 | words[3] << 192
+    return events.BusyReported(client, busy_ns, idle_ns, worked_ns, slots_end, slots)
+
+
 def _announce(effect: Effect) -> None:
     """A line that operators' tools look for: what is sent, to whom it is sent."""
     if isinstance(effect, TellMemoryLimit):
@@ -251,9 +257,9 @@ def _announce(effect: Effect) -> None:
 # What a registered client's message tells the core, beside the two that are made once.
 _EVENTS: Final[dict[MessageType, Callable[[int, Message], events.Event]]] = {
     _T.TURN_ENDED: lambda client, m: events.LockReleased(
-        client, m.arguments[0], m.arguments[2], bool(m.arguments[3])
+        client, m.arguments[0], m.arguments[2], bool(m.arguments[3]), m.arguments[4]
     ),
-    _T.BUSY: lambda client, m: events.BusyReported(client, m.arguments[0], m.arguments[1]),
+    _T.BUSY: lambda client, m: _busy(client, m.arguments),
     _T.MEM_UPDATE: lambda client, m: events.MemoryUsed(client, m.memory_usage_bytes),
     _T.MEM_USED: lambda client, m: events.MemoryUsed(client, m.arguments[0], m.arguments[1]),
     _T.MEM_RESERVE: lambda client, m: events.MemoryAsked(client, m.arguments[0], m.arguments[1]),

@@ -223,7 +223,7 @@ class Control:
             "state": shown.state,
             "version": shown.version,
             "used_bytes": shown.used_bytes,
-            "busy_ns": shown.busy_ns,
+            "gpu_time_ns": shown.gpu_time_ns,
             "core_percent": tenant.percent,
             "memory_limit_bytes": tenant.memory.limit_bytes,
         }

@@ -452,7 +452,9 @@ class Roster:
 
     def resume(self, connection: Connection, message: Message) -> None:
         former = self.formers.get(message.id) or self.members.get(message.id)
-        epoch, held_ns, busy_ns, used_bytes, request, reserve_seq, reserve_bytes = message.arguments
+        epoch, held_ns, busy_ns, used_bytes, request, reserve_seq, reserve_bytes, worked_ns = (
+            message.arguments
+        )
         reason = self._why_not(former, connection.peer, message.gpu_uuid, epoch)
         reason = connection.refusal or reason
         if former is None or reason:
@@ -478,6 +480,7 @@ class Roster:
                 used_bytes=used_bytes,
                 reserve_seq=reserve_seq,
                 reserve_bytes=reserve_bytes,
+                worked_ns=worked_ns,
             )
         )
         self._registered(connection, member, "client resumed")

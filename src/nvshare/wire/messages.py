@@ -174,6 +174,7 @@ _ROWS: Final = (
             "request_seq",
             "reserve_seq",
             "reserve_bytes",
+            "worked_ns",
         ),
     ),
     MessageRow(
@@ -198,18 +199,21 @@ _ROWS: Final = (
         _CLIENT,
         3,
         (),
-        "LOCK_RELEASED with the bill: GPU time used since registration, time since the last completion,"
-        " longest kernel seen lately; again 1 wants the lock at once and saves a REQ_LOCK",
-        ("busy_ns", "idle_ns", "kernel_ns", "again"),
+        "LOCK_RELEASED with the bill: busy time since registration, gaps under 2 ms included; time since the"
+        " last completion; longest kernel seen lately; again 1 wants the lock at once and saves a REQ_LOCK;"
+        " worked_ns is for how long it has had work on the GPU since registration",
+        ("busy_ns", "idle_ns", "kernel_ns", "again", "worked_ns"),
     ),
     MessageRow(
         _T.BUSY,
         _CLIENT,
         3,
         (),
-        "GPU time used since registration, time since the last completion (0: working now); sent when a gap"
-        " of 2 ms begins or ends while holding",
-        ("busy_ns", "idle_ns"),
+        "the same while it goes on: busy time, time since the last completion (0: holds and works), time with"
+        " work on the GPU, and when that was: a bit for each half millisecond of the monotonic clock, 256 of"
+        " them before the one numbered slots_end, the latest in the highest bit of slots_3; all 0: not told."
+        " Sent when a gap of 2 ms begins or ends while holding, and ten times a second",
+        ("busy_ns", "idle_ns", "worked_ns", "slots_end", "slots_0", "slots_1", "slots_2", "slots_3"),
     ),
     MessageRow(
         _T.MEM_RESERVE,

@@ -7,8 +7,8 @@ Rules:
 3. A pod's figures belong to a pod on a GPU. They outlive the tenant: a pod that comes back goes on
    counting, in a copy. So the figures of one that is gone never change, and can be read at leisure. Of
    those a bounded number is kept, the last to leave.
-4. Occupied is what was billed, times the pod's part of the time it was billed for: of a moment in which n
-   pods worked, each had an nth. So the parts of all add up to the time in which anybody worked.
+4. GPU time is in ``gpu_time``. Of what a pod held, its part: of a moment in which n pods worked, each had an
+   nth. So the parts of all add up to the time in which anybody worked.
 5. Entitled is the effective quota over the time the pod was active. The virtual clock is its integral;
    what slipped back is added again, since it was due and could not be given.
 6. Throttled ends when the clock has reached the account, swap when the pod is let in; both are counted
@@ -111,13 +111,13 @@ class SharedTime:
 class PodTotals(NamedTuple):
     """What is kept of the figures of a pod that is gone."""
 
-    occupied_ns: int
+    gpu_time_ns: int
     entitled_ns: int
     throttled_ns: int
     swap_ns: int
     wait_counts: tuple[int, ...]
     wait_sum_ns: int
-    worked_ns: int
+    last_worked_ns: int
     left_ns: int
 
 
@@ -128,26 +128,26 @@ class PodFigures:
         "each_mark",
         "entitled_mark_ns",
         "entitled_ns",
+        "gpu_time_ns",
+        "last_worked_ns",
         "left_ns",
         "lock_wait",
-        "occupied_ns",
         "outside_since_ns",
         "part_ns",
         "quota_changed_ns",
         "ready_since_ns",
         "swap_ns",
         "throttled_ns",
-        "worked_ns",
         "working",
     )
 
     def __init__(self) -> None:
-        self.occupied_ns = 0
+        self.gpu_time_ns = 0
         self.entitled_ns = 0
         self.throttled_ns = 0
         self.swap_ns = 0
         self.lock_wait = Histogram()
-        self.worked_ns = -1  # when it last worked
+        self.last_worked_ns = -1  # when it last worked
         self.left_ns = HERE
         # of what has not ended yet
         self.working = False
@@ -160,12 +160,12 @@ class PodFigures:
 
     def copy(self) -> PodFigures:
         found = PodFigures()
-        found.occupied_ns = self.occupied_ns
+        found.gpu_time_ns = self.gpu_time_ns
         found.entitled_ns = self.entitled_ns
         found.throttled_ns = self.throttled_ns
         found.swap_ns = self.swap_ns
         found.lock_wait = self.lock_wait.twin()
-        found.worked_ns = self.worked_ns
+        found.last_worked_ns = self.last_worked_ns
         found.left_ns = self.left_ns
         found.working = self.working
         found.part_ns = self.part_ns
@@ -180,26 +180,26 @@ class PodFigures:
         """Of a pod that is gone."""
         wait = self.lock_wait
         return PodTotals(
-            self.occupied_ns,
+            self.gpu_time_ns,
             self.entitled_ns,
             self.throttled_ns,
             self.swap_ns,
             tuple(wait.counts),
             wait.sum_ns,
-            self.worked_ns,
+            self.last_worked_ns,
             self.left_ns,
         )
 
     def restore(self, totals: PodTotals) -> None:
-        self.occupied_ns = totals.occupied_ns
+        self.gpu_time_ns = totals.gpu_time_ns
         self.entitled_ns = totals.entitled_ns
         self.throttled_ns = totals.throttled_ns
         self.swap_ns = totals.swap_ns
         self.lock_wait.restore(totals.wait_counts, totals.wait_sum_ns)
-        self.worked_ns = totals.worked_ns
+        self.last_worked_ns = totals.last_worked_ns
         self.left_ns = totals.left_ns
 
-    # ---- occupied ----------------------------------------------------------------------------
+    # ---- held ----------------------------------------------------------------------------
 
     def begin_work(self, shared: SharedTime, now_ns: int) -> None:
         if not self.working:
@@ -215,14 +215,12 @@ class PodFigures:
             shared.pass_to(at_ns)
             shared.count -= 1
             self.part_ns += (shared.each - self.each_mark) >> _FRACTION_BITS
-            self.worked_ns = at_ns
 
     def end_hold(self, shared: SharedTime, quota_effect: Histogram, now_ns: int) -> None:
         """Settled up to now, so the short way of ``end_work``; a quota that ended the hold is in effect."""
         if self.working:
             self.working = False
             shared.count -= 1
-            self.worked_ns = now_ns
         self.part_ns = 0
         if self.quota_changed_ns >= 0:
             quota_effect.note(now_ns - self.quota_changed_ns)
@@ -241,14 +239,13 @@ class PodFigures:
             shared.pass_to(now_ns)
             part_ns += (shared.each - self.each_mark) >> _FRACTION_BITS
             self.each_mark = shared.each
-        had_ns = occupied_part(part_ns, held_ns, bill_ns)
-        self.occupied_ns += had_ns
         self.part_ns = 0
-        return had_ns
+        return occupied_part(part_ns, held_ns, bill_ns)
 
-    def charge(self, bill_ns: int) -> None:
-        """What it had while nobody counted."""
-        self.occupied_ns += bill_ns
+    def had_gpu_time(self, worked_ns: int, now_ns: int) -> None:
+        self.gpu_time_ns += worked_ns
+        if worked_ns:
+            self.last_worked_ns = now_ns
 
     # ---- entitled, waits ---------------------------------------------------------------------
 
@@ -287,11 +284,6 @@ class PodFigures:
     def quota_changed(self, now_ns: int) -> None:
         """It ended a hold that has not been let go of yet."""
         self.quota_changed_ns = now_ns
-
-
-def whole_ns(fine: int) -> int:
-    """Of a difference of what each had, in nanoseconds."""
-    return fine >> _FRACTION_BITS
 
 
 def occupied_part(part_ns: int, held_ns: int, bill_ns: int) -> int:

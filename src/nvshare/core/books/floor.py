@@ -35,6 +35,7 @@ class Hold:
         "shared",
         "told",
         "unused_ns",
+        "worked_ns",
     )
 
     def __init__(self) -> None:
@@ -46,6 +47,7 @@ class Hold:
         self.beside = False  # others filled its gaps
         self.told = False  # clients told how busy they were
         self.unused_ns = 0  # how much of it, as far as it is settled, they were not
+        self.worked_ns = 0  # its clients had work on the card since it was last settled
         self.exclusive = False  # the tenant has, or is draining, a turn of its own
         self.counted_bytes = 0  # of its memory, among what is running
         self.dropped_ns = -1  # when it was told to let go, and has not since
@@ -82,6 +84,19 @@ class Hold:
         self.busy_mark_ns = busy_ns
         return since_ns
 
+    @property
+    def alone(self) -> bool:
+        """Nobody else is meant to have work on the card."""
+        return self.exclusive and not self.beside
+
+    def note_work(self, worked_ns: int) -> None:
+        self.worked_ns += worked_ns
+
+    def worked_since_settled(self) -> int:
+        since_ns = self.worked_ns
+        self.worked_ns = 0
+        return since_ns
+
     def note_told(self, unused_ns: int) -> None:
         self.told = True
         if unused_ns > 0:
@@ -97,7 +112,7 @@ class Hold:
         self.client = None
         self.from_ns = CLOSED
         self.shared = self.beside = self.told = self.exclusive = self.lost = False
-        self.unused_ns = 0
+        self.unused_ns = self.worked_ns = 0
         self.dropped_ns = self.late_ns = -1
 
 
@@ -134,6 +149,10 @@ class Floor:
         self.yielded: Tenant | None = None  # whose turn just ended so that somebody else may run
         self.running_bytes = 0  # memory of all in the four places
         self.peak_bytes = 0
+
+    def has_only(self, tenant: Tenant) -> bool:
+        """Nobody else has the GPU, as a member of the group or otherwise."""
+        return self.together == 1 and tenant in self.group and self.holder is None and not self.undrained
 
     # ---- coming and going, as ``Gpu.move`` says -----------------------------------------------
 

@@ -27,7 +27,7 @@ LEARN_FROM_NS: Final = TURN_MIN_NS // 2
 
 
 def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: int) -> bool:
-    """A holder tells of a gap, of its end, or how far its counter is. True if it began or ended a gap."""
+    """A client tells of a gap, of its end, or how far its counter is. True if it began or ended a gap."""
     client.tell_busy(busy_ns)
     if not client.holds:
         return False
@@ -50,13 +50,25 @@ def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: in
     return changed
 
 
-def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
+def report_work(gpu: Gpu, client: Client, worked_ns: int, now_ns: int) -> None:
+    """A client tells how long it had work on the card in all."""
+    more_ns = client.work.tell(worked_ns)
+    if more_ns > 0:
+        hold = client.tenant.hold
+        if client.holds and hold.alone:
+            hold.note_work(more_ns)
+        else:
+            only = gpu.floor.has_only(client.tenant) and client.tenant.holding == 1
+            gpu.gpu_time.in_group(client, only, more_ns, now_ns)
+
+
+def charge(gpu: Gpu, tenant: Tenant, bill_ns: int, now_ns: int) -> None:
     """Bill without a hold; its place in a queue is by what it was billed."""
     if bill_ns <= 0:
         return
     seated = gpu.unseat(tenant)
     tenant.account.charge(bill_ns)
-    tenant.figures.charge(bill_ns)
+    tenant.had_gpu_time(now_ns - bill_ns, now_ns, bill_ns)
     if seated:
         gpu.reseat(tenant)
 
@@ -89,10 +101,25 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int, told: bool = True) -> None:
     if held_ns:
         had_ns = tenant.figures.settle(gpu.figures.shared, held_ns, bill_ns, now_ns)
         account.settle_hold(now_ns, held_ns, bill_ns, bill_ns if tenant.limited else had_ns)
-        if bill_ns:
-            tenant.window.bill(now_ns - held_ns, now_ns, bill_ns)
+        _note_gpu_time(gpu, tenant, held_ns, bill_ns, told, now_ns)
         if tenant.share and tenant.limited:
             lag.settle(gpu, tenant, now_ns)
+
+
+def _note_gpu_time(gpu: Gpu, tenant: Tenant, held_ns: int, bill_ns: int, told: bool, now_ns: int) -> None:
+    """Of what was held: what its clients told, or what was billed if they did not (``gpu_time``, rule 1)."""
+    hold = tenant.hold
+    client = hold.client
+    cannot_tell = hold.from_ns == 0
+    if client is None or (cannot_tell and client.work.by_nvml):
+        return
+    if hold.alone:
+        worked_ns = hold.worked_since_settled()
+        if cannot_tell or not told or (hold.shared and worked_ns > held_ns):
+            worked_ns = bill_ns
+        gpu.gpu_time.alone(client, worked_ns, now_ns - held_ns, now_ns)
+    elif cannot_tell and bill_ns:
+        gpu.gpu_time.beside_others(client, bill_ns, now_ns)
 
 
 def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int) -> int:

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from nvshare.core.account import CLOSED, WHOLE
-from nvshare.core.books.figures import HERE, HistogramCopy, PodFigures, occupied_part, whole_ns
+from nvshare.core.books.figures import HERE, HistogramCopy, PodFigures
 from nvshare.core.events import Event, Woken
 from nvshare.core.gpu import Gpu
 from nvshare.core.standing import DRAINING
 from nvshare.core.tenant import Client
+from nvshare.core.view.report import untold_part_ns
 
 ROWS_AT_ONCE: Final = 64
 """So many are unpacked in a step: a small part of a millisecond."""
@@ -30,18 +31,15 @@ ROWS_AT_ONCE: Final = 64
 class PodFiguresCopy(NamedTuple):
     """A pod's counters, without what has not ended yet."""
 
-    occupied_ns: int
+    gpu_time_ns: int
     entitled_ns: int
     entitled_mark_ns: int
     throttled_ns: int
     swap_ns: int
     wait_counts: list[int]
     wait_sum_ns: int
-    worked_ns: int
+    last_worked_ns: int
     left_ns: int
-    part_ns: int
-    each_mark: int
-    working: bool
     ready_since_ns: int
     outside_since_ns: int
 
@@ -66,6 +64,7 @@ class TenantCopy(NamedTuple):
     pending_ns: int
     open_ns: int
     duty_percent: int
+    untold_ns: int  # of a hold whose clients cannot tell what they do with it
     window_used_ns: int
     used_bytes: int
     limit_bytes: int
@@ -90,7 +89,6 @@ class GpuCopy(NamedTuple):
     slipped_ns: int
     numerator: int
     denominator: int
-    each: int
     drops: tuple[tuple[str, int], ...]
     overlap_ns: int
     figures: dict[str, int | HistogramCopy]  # as the catalog of metrics names them
@@ -115,7 +113,7 @@ class GpuCopy(NamedTuple):
         return tenant.percent * self.numerator / self.denominator if tenant.limited else 100.0
 
     def window_used_ns(self, tenant: TenantCopy) -> int:
-        return min(self.window_ns, tenant.window_used_ns + self.held_ns(tenant))
+        return min(self.window_ns, tenant.window_used_ns + tenant.untold_ns)
 
     def window_limit_ns(self, tenant: TenantCopy) -> int:
         return int(self.window_ns * self.effective_percent(tenant) / 100)
@@ -149,12 +147,8 @@ class GpuCopy(NamedTuple):
                 waiting += tenant.queued
         return running, waiting, outside
 
-    def occupied_ns(self, tenant: TenantCopy) -> int:
-        figures, held_ns = tenant.figures, self.held_ns(tenant)
-        if not held_ns:
-            return figures.occupied_ns
-        part_ns = figures.part_ns + (whole_ns(self.each - figures.each_mark) if figures.working else 0)
-        return figures.occupied_ns + occupied_part(part_ns, held_ns, held_ns * tenant.duty_percent // 100)
+    def gpu_time_ns(self, tenant: TenantCopy) -> int:
+        return tenant.figures.gpu_time_ns + tenant.untold_ns
 
     def entitled_ns(self, tenant: TenantCopy) -> int:
         figures = tenant.figures
@@ -174,9 +168,9 @@ class GpuCopy(NamedTuple):
         waiting_ns = self.taken_ns - figures.outside_since_ns if figures.outside_since_ns >= 0 else 0
         return figures.swap_ns + waiting_ns
 
-    def worked_ns(self, figures: PodFiguresCopy) -> int:
+    def last_worked_ns(self, tenant: TenantCopy) -> int:
         """When the pod last worked; -1 if it never did."""
-        return self.taken_ns if figures.working else figures.worked_ns
+        return self.taken_ns if tenant.untold_ns else tenant.figures.last_worked_ns
 
 
 def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
@@ -199,7 +193,6 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
         pace.slipped_ns,
         clock.numerator,
         clock.denominator,
-        figures.shared.each_at(now_ns),
         tuple((reason.value, count) for reason, count in figures.drops.items()),
         figures.overlap_until(now_ns),
         figures.by_name(),
@@ -307,6 +300,7 @@ def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
                 account.pending_ns,
                 account.open_ns,
                 account.duty_percent,
+                untold_part_ns(gpu, tenant, now_ns),
                 tenant.window.used_ns(now_ns),
                 tenant.lodging.used_bytes,
                 memory.limit_bytes,
@@ -320,18 +314,15 @@ def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
 def _pod_figures(figures: PodFigures) -> tuple[Any, ...]:
     wait = figures.lock_wait
     return (
-        figures.occupied_ns,
+        figures.gpu_time_ns,
         figures.entitled_ns,
         figures.entitled_mark_ns,
         figures.throttled_ns,
         figures.swap_ns,
         wait.counts[:],
         wait.sum_ns,
-        figures.worked_ns,
+        figures.last_worked_ns,
         figures.left_ns,
-        figures.part_ns,
-        figures.each_mark,
-        figures.working,
         figures.ready_since_ns,
         figures.outside_since_ns,
     )

@@ -76,7 +76,7 @@ class GpuReport:
 def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) -> TenantSnapshot:
     """The GPU's clock must be at this moment; ``off_since_ns`` is negative while scheduling is on."""
     account = tenant.account
-    held_ns = account.held_since_settled(now_ns)
+    untold_ns = untold_part_ns(gpu, tenant, now_ns)
     lag_ns = lag.shown_lag_ns(gpu, tenant, now_ns)
     window_ns = gpu.settings.compute_window_ns
     effective = 100.0
@@ -97,8 +97,8 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) ->
         debt_ns=max(0, -lag_ns) if tenant.limited and not tenant.share else 0,
         lag_ns=lag_ns,
         billed_ns=account.billed_ns,
-        occupied_ns=account.occupied_ns + held_ns,
-        window_used_ns=min(window_ns, tenant.window.used_ns(now_ns) + held_ns),
+        gpu_time_ns=tenant.figures.gpu_time_ns + untold_ns,
+        window_used_ns=min(window_ns, tenant.window.used_ns(now_ns) + untold_ns),
         window_limit_ns=int(window_ns * effective / 100),
         used_bytes=tenant.lodging.used_bytes,
         peak_bytes=tenant.lodging.peak_bytes,
@@ -111,6 +111,15 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) ->
         unresponsive=tenant.habits.unresponsive,
         explanation=explain(gpu, tenant, now_ns, off_since_ns),
     )
+
+
+def untold_part_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """Of the present hold of one whose clients cannot tell what they do with it: its part so far."""
+    client = tenant.hold.client
+    if client is None or client.reports_busy or client.work.by_nvml:
+        return 0
+    held_ns = tenant.account.held_since_settled(now_ns)
+    return min(held_ns, tenant.figures.part_until(gpu.figures.shared, now_ns))
 
 
 def snapshot_client(tenant: Tenant, client: Client, scheduling_on: bool) -> ClientSnapshot:
@@ -129,5 +138,5 @@ def snapshot_client(tenant: Tenant, client: Client, scheduling_on: bool) -> Clie
         version=client.version,
         state=state,
         used_bytes=tenant.memory.shares[client.key].used_bytes,
-        busy_ns=client.busy_ns,
+        gpu_time_ns=client.work.told_ns,
     )

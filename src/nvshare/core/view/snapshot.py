@@ -13,7 +13,7 @@ class ClientSnapshot:
     version: int
     state: str  # idle, waiting, running, draining, gone; ungated while scheduling is off
     used_bytes: int
-    busy_ns: int
+    gpu_time_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TenantSnapshot:
     debt_ns: int  # how far what was billed is ahead of what was due; never negative
     lag_ns: int
     billed_ns: int
-    occupied_ns: int
+    gpu_time_ns: int
     window_used_ns: int
     window_limit_ns: int
     used_bytes: int

@@ -1,0 +1,253 @@
+"""GPU time: for how long the card worked for whom.
+
+Rules:
+1. Clients tell for how long they had work on the card. A tenant that has the GPU for itself is believed that.
+   What nobody tells is taken to be what was held.
+2. Who runs beside others has work on the card for longer than the card works for it: it waits while they have
+   their time slices. Of a moment in which n have work there each has an nth, as cards divide their time. So
+   clients also tell when they had work: a bit for each slot of half a millisecond. What a client told is
+   worth the mean of 1 / n over the slots in which it had work.
+3. NVML tells, in whole percents, for how long the card worked for a process. What cannot be told otherwise
+   is taken from there: all of it of clients that tell nothing, and what the card spends on switching between
+   those who run at once. That is made up for in what is counted next, since a counter never goes back.
+4. Reports come when they come, so a slot is looked at when all must have told of it. What was told without
+   slots is taken to have been just before it was told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from nvshare.core.tenant import Client
+
+SLOT_NS: Final = 500_000
+SLOTS_TOLD: Final = 256
+WINDOW_NS: Final = 500_000_000
+LATE_NS: Final = 300_000_000
+"""By then everybody has told of a moment: clients that work tell ten times a second."""
+EXCESS_MOST_NS: Final = 5_000_000_000
+SAMPLES_MAX: Final = 16
+CROWD: Final = 16
+MOST_SLOTS: Final = 4 * (WINDOW_NS + LATE_NS) // SLOT_NS
+"""Of those of which a client may have told and nobody has looked at yet."""
+
+
+def parts(slots: list[int]) -> list[float]:
+    """Of the slots in which each had work, as bits: the mean of 1 / n, n having had work in that slot.
+
+    In a crowd n is the mean over all slots: when each had work makes less of a difference there, and is much
+    to count.
+    """
+    if len(slots) > CROWD:
+        anybody = 0
+        for own in slots:
+            anybody |= own
+        return [anybody.bit_count() / max(1, sum(own.bit_count() for own in slots))] * len(slots)
+    counts = _counts(slots)
+    found = []
+    for own in slots:
+        had, total = 0.0, own.bit_count()
+        for number, where in counts.items():
+            had += (own & where).bit_count() / number
+        found.append(had / total if total else 1.0)
+    return found
+
+
+def _counts(slots: list[int]) -> dict[int, int]:
+    """By number, the slots in which so many had work. Clients are added one by one, to all slots at once."""
+    at_least = [0]  # by number: the slots in which so many or more had work; that of none is never looked at
+    for own in slots:
+        at_least.append(0)
+        for number in range(len(at_least) - 1, 1, -1):
+            at_least[number] |= at_least[number - 1] & own
+        at_least[1] |= own
+    at_least.append(0)
+    return {
+        number: at_least[number] & ~at_least[number + 1]
+        for number in range(1, len(at_least) - 1)
+        if at_least[number] & ~at_least[number + 1]
+    }
+
+
+class Work:
+    """What a client has told."""
+
+    __slots__ = (
+        "alone",
+        "by_nvml",
+        "divided",
+        "excess_ns",
+        "first_slot",
+        "had_ns",
+        "slots",
+        "told_at_ns",
+        "told_ns",
+        "untallied_ns",
+    )
+
+    def __init__(self) -> None:
+        self.told_ns = 0  # cumulative
+        self.untallied_ns = 0  # of that, what is not yet divided among those who ran at once
+        self.told_at_ns = 0
+        self.by_nvml = False  # it tells nothing, and NVML does
+        self.had_ns = 0  # counted since NVML last told, as if it told nothing
+        self.divided = False  # some of that was divided among several
+        self.alone = False  # some was not, and is counted as soon as it is told
+        self.excess_ns = 0  # counted beyond what NVML told, and not made up for yet
+        self.slots = 0  # in which it had work and which are not looked at yet, from ...
+        self.first_slot = 0
+
+    def tell(self, told_ns: int) -> int:
+        """How much more than before."""
+        more_ns = told_ns - self.told_ns
+        if more_ns > 0:
+            self.told_ns = told_ns
+        return more_ns
+
+    def note_slots(self, slots: int, first_slot: int) -> None:
+        if not self.slots:
+            self.slots, self.first_slot = slots, first_slot
+        elif first_slot >= self.first_slot:
+            self.slots |= slots << (first_slot - self.first_slot)
+        else:
+            self.slots = self.slots << (self.first_slot - first_slot) | slots
+            self.first_slot = first_slot
+
+    def slots_before(self, first_slot: int, end_slot: int) -> int:
+        """Those from the first on; what is before the end is forgotten."""
+        shift = self.first_slot - first_slot
+        slots = self.slots << shift if shift >= 0 else self.slots >> -shift
+        self.slots = slots >> (end_slot - first_slot)
+        self.first_slot = end_slot
+        return slots & ((1 << (end_slot - first_slot)) - 1)
+
+    def corrected(self, had_ns: int) -> int:
+        """With what is to be made up for, half of it at most."""
+        self.had_ns += had_ns
+        most_ns = had_ns // 2
+        correction_ns = max(-most_ns, min(most_ns, self.excess_ns))
+        self.excess_ns -= correction_ns
+        return had_ns - correction_ns
+
+    def compare(self, worked_ns: int) -> None:
+        """What was counted since the last time with what NVML told of the same time."""
+        if self.divided and not self.alone:
+            excess_ns = self.excess_ns + self.had_ns - worked_ns
+            self.excess_ns = max(-EXCESS_MOST_NS, min(EXCESS_MOST_NS, excess_ns))
+        self.divided = self.alone = False
+        self.had_ns = 0
+
+    def placed(self) -> int:
+        """How many slots it told of; what was told without any was just before it was told (rule 3)."""
+        count = self.slots.bit_count()
+        missing = min(self.untallied_ns // SLOT_NS, MOST_SLOTS // 2) - count
+        if missing > count or not count:
+            missing = max(missing, 1)
+            self.note_slots((1 << missing) - 1, self.told_at_ns // SLOT_NS - missing)
+        return self.slots.bit_count()
+
+    def take(self, slots: int, told: int) -> int:
+        """What it worked in so many of the slots it told of."""
+        worked_ns = self.untallied_ns * slots // told
+        self.untallied_ns -= worked_ns
+        return worked_ns
+
+
+class Sample(NamedTuple):
+    """NVML's word on some clients."""
+
+    at_ns: int
+    clients: list[tuple[Client, int]]
+
+
+class GpuTime:
+    """Of one GPU: what was told and is not divided yet."""
+
+    __slots__ = ("_from_ns", "_mixed_ns", "_samples", "_sharers")
+
+    def __init__(self, now_ns: int) -> None:
+        self._from_ns = now_ns
+        self._mixed_ns = -1  # when one told last while others were there
+        self._sharers: list[Client] = []
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+
+    def alone(self, client: Client, worked_ns: int, from_ns: int, now_ns: int) -> None:
+        """The card worked that long for a client that had it for itself, or with others of its pod."""
+        client.work.alone = True
+        client.tenant.had_gpu_time(from_ns, now_ns, client.work.corrected(worked_ns))
+
+    def in_group(self, client: Client, only: bool, worked_ns: int, now_ns: int) -> None:
+        """A client had work on the card that long since it last told; now it is the only one, or not."""
+        work = client.work
+        if only and work.told_at_ns > self._mixed_ns:
+            self.alone(client, worked_ns, work.told_at_ns, now_ns)
+        else:
+            self.beside_others(client, worked_ns, now_ns)
+            if not only:
+                self._mixed_ns = now_ns
+        work.told_at_ns = now_ns
+
+    def note_slots(self, client: Client, slots: int, end_slot: int, now_ns: int) -> None:
+        """A client tells when it had work; what cannot be true, or is not new, is not heard."""
+        present = now_ns // SLOT_NS
+        first_slot = end_slot - SLOTS_TOLD
+        if present - MOST_SLOTS // 2 < first_slot and end_slot <= present + 1:
+            client.work.note_slots(slots, first_slot)
+
+    def beside_others(self, client: Client, worked_ns: int, now_ns: int) -> None:
+        """The same, while others may have had work there, too."""
+        work = client.work
+        if work.untallied_ns == 0:
+            self._sharers.append(client)
+        work.untallied_ns += worked_ns
+        work.told_at_ns = now_ns
+        if now_ns - self._from_ns >= WINDOW_NS:
+            self.tally(now_ns)
+
+    def sampled(self, clients: list[tuple[Client, int]], at_ns: int, now_ns: int) -> None:
+        """NVML: for how long the card worked for some clients, from its last word to then (rule 3)."""
+        for client, worked_ns in clients:
+            if not client.reports_busy:
+                client.work.by_nvml = True
+                client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, worked_ns)
+        told = [each for each in clients if each[0].reports_busy]
+        self._samples.append(Sample(at_ns, told))
+        if now_ns - self._from_ns >= WINDOW_NS:
+            self.tally(now_ns)
+
+    @property
+    def is_behind(self) -> bool:
+        """Something was told that is not divided yet."""
+        return len(self._sharers) > 0
+
+    def tally(self, now_ns: int, late_ns: int = LATE_NS) -> None:
+        """Divide what was told of slots of which everybody must have told by now."""
+        until_ns = now_ns - late_ns
+        while self._samples and self._samples[0].at_ns <= until_ns:
+            sample = self._samples.popleft()
+            self._divide(sample.at_ns // SLOT_NS, now_ns)
+            for client, worked_ns in sample.clients:
+                client.work.compare(worked_ns)
+        self._divide(until_ns // SLOT_NS, now_ns)
+        self._from_ns = now_ns
+
+    def _divide(self, end_slot: int, now_ns: int) -> None:
+        sharers, self._sharers = self._sharers, []
+        first_slot = end_slot - MOST_SLOTS
+        told = [client.work.placed() for client in sharers]
+        slots = [client.work.slots_before(first_slot, end_slot) for client in sharers]
+        for client, own, count, part in zip(sharers, slots, told, parts(slots), strict=True):
+            work = client.work
+            work.divided = work.divided or len(sharers) > 1
+            had_ns = work.corrected(round(work.take(own.bit_count(), count) * part))
+            if had_ns:
+                client.tenant.had_gpu_time(self._from_ns, now_ns, had_ns)
+            if work.untallied_ns:
+                self._sharers.append(client)
+
+    def settle(self, client: Client, now_ns: int) -> None:
+        """A client is about to go: what it told is divided before."""
+        if client.work.untallied_ns:
+            self.tally(now_ns, late_ns=-SLOT_NS)
