@@ -70,7 +70,13 @@ def test_a_turn_ends_when_the_block_does() -> None:
     talk.now_ns += 5_000_000
     talk.session.leave(talk.now_ns)
     [ended] = talk.said()
-    assert ended.named_arguments() == {"busy_ns": 5_000_000, "idle_ns": 0, "kernel_ns": 5_000_000, "again": 0}
+    assert ended.named_arguments() == {
+        "busy_ns": 5_000_000,
+        "idle_ns": 0,
+        "kernel_ns": 5_000_000,
+        "again": 0,
+        "worked_ns": 5_000_000,
+    }
 
 
 def test_whoever_waits_at_the_end_of_a_turn_asks_with_it() -> None:
@@ -155,6 +161,7 @@ def test_resumes_with_what_it_has() -> None:
         "request_seq": 0,
         "reserve_seq": 0,
         "reserve_bytes": 0,
+        "worked_ns": 5_000_000,
     }
     talk.tell(T.RESUMED, 100, id=8)
     assert (talk.session.client_id, talk.session.epoch, talk.session.holds) == (8, 100, True)

@@ -81,7 +81,7 @@ def test_time_that_goes_back_counts_as_standing_still() -> None:
     clients.ask(key)
     clients.core.handle(events.LockReleased(key), clients.now_ns - 100 * MS)
     tenant = clients.tenant("pod")
-    assert (tenant.billed_ns, tenant.occupied_ns, tenant.lag_ns) == (0, 0, 0)
+    assert (tenant.billed_ns, tenant.gpu_time_ns, tenant.lag_ns) == (0, 0, 0)
     assert clients.core.health.clock_went_back == 1
 
 

@@ -53,7 +53,7 @@ class Node:
         for gpu in self.scheduler.gpus.values():
             for number in range(departed):
                 tally = PodFigures()
-                tally.occupied_ns, tally.left_ns = 1000 + number, self.now_ns
+                tally.gpu_time_ns, tally.left_ns = 1000 + number, self.now_ns
                 gpu.figures.departed.put(f"default/gone-{number}", tally)
 
     def copy(self) -> list[GpuCopy]:

@@ -10,8 +10,9 @@ from nvshare.exporters.activity import Activity
 from tests.core.model import Model
 from tests.exporters.node import MetricsNode, metrics_node
 from tests.exporters.test_truth import MATRIX
-from tests.node.harness import gpu_key
+from tests.node.harness import T, gpu_key
 
+MS = 1_000_000
 LAST_KERNEL = "nvshare_pod_last_kernel_timestamp_seconds"
 UNKNOWN = ("nvshare_scheduler_running_clients", "nvshare_scheduler_running_memory_bytes")
 
@@ -23,8 +24,8 @@ def turn(node: MetricsNode, on: bool) -> float:
 
 def test_a_busy_pod_is_neither_idle_nor_frozen(node: MetricsNode) -> None:
     node.pod("busy", size=MATRIX)
-    before = node.wait_scrape(lambda s: s.value("nvshare_scheduler_running_clients") == 1)
-    assert before.value(LAST_KERNEL, pod="busy") > 0
+    node.wait_scrape(lambda s: s.value("nvshare_scheduler_running_clients") == 1)
+    node.wait_scrape(lambda s: s.value(LAST_KERNEL, pod="busy") > 0)
     off_sec = turn(node, on=False)
     scrape = node.wait_scrape(lambda s: s.value(LAST_KERNEL, pod="busy") > off_sec + 1)
     assert scrape.value("nvshare_scheduler_on") == 0
@@ -48,7 +49,8 @@ def test_a_busy_pod_is_neither_idle_nor_frozen(node: MetricsNode) -> None:
 def test_without_nvml_nobody_knows_when_a_pod_last_worked(place: Path) -> None:
     with metrics_node(place, LD_LIBRARY_PATH="", NVSHARE_SIM="") as node:
         client = node.daemon.client("p", gpu_key())
-        client.cycle()
+        client.lock()
+        client.send(T.TURN_ENDED, arguments=(MS, 0, MS, 0, MS))
         client.round_trip()
         assert node.scrape().value(LAST_KERNEL, pod="p") > 0
         turn(node, on=False)

@@ -38,7 +38,7 @@ def seconds_of_both(
     time.sleep(seconds)  # the measurement itself
     card_after = node.card()
     ours_after, driver_after = occupied(node.scrape(), pods), busy_sec(node, pods)
-    card_sec = (card_after.busy_ns + card_after.switch_ns - card_before.busy_ns - card_before.switch_ns) / 1e9
+    card_sec = (card_after.busy_ns - card_before.busy_ns) / 1e9
     return (
         [after - before for after, before in zip(ours_after, ours, strict=True)],
         [after - before for after, before in zip(driver_after, driver, strict=True)],

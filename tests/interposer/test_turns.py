@@ -64,7 +64,7 @@ def test_what_runs_on_after_its_stream_is_destroyed_is_billed(node: Node) -> Non
         tell(child)
         assert line_of(child) == "done"
         node.wait_for(lambda: state(node, "worker") == "idle")
-    [billed_ns] = [int(client["busy_ns"]) for client in node.clients()]
+    [billed_ns] = [int(client["gpu_time_ns"]) for client in node.clients()]
     row = node.process(child.pid)
     assert row is not None
     assert row.completed_launches == 100

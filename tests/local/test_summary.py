@@ -19,7 +19,7 @@ def tenant(
         "core_percent": percent,
         "share": False,
         "billed_ns": used_ns if percent < 100 else 0,
-        "occupied_ns": used_ns,
+        "gpu_time_ns": used_ns,
         "used_bytes": 1 << 30,
         "memory_limit_bytes": 4 << 30,
         "explanation": {"state": state, "reason": reason},

@@ -72,6 +72,7 @@ class Raw:
             "request_seq": 0,
             "reserve_seq": 0,
             "reserve_bytes": 0,
+            "worked_ns": 0,
             **changes,
         }
         self.send(T.RESUME, id=former.client_id, gpu_uuid="", arguments=tuple(figures.values()))

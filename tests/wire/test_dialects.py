@@ -82,13 +82,13 @@ def test_register_of_the_original_byte_by_byte() -> None:
 
 
 def test_turn_ended_byte_by_byte() -> None:
-    message = Message(MessageType.TURN_ENDED, arguments=(1, 2, 3, 4))
-    assert encode(message, V3) == struct.pack("<BH4Q", 35, 3, 1, 2, 3, 4).ljust(659, b"\0")
+    message = Message(MessageType.TURN_ENDED, arguments=(1, 2, 3, 4, 5))
+    assert encode(message, V3) == struct.pack("<BH5Q", 35, 3, 1, 2, 3, 4, 5).ljust(659, b"\0")
 
 
 def test_resume_byte_by_byte() -> None:
-    message = Message(MessageType.RESUME, id=0xABCD, gpu_uuid="GPU-1", arguments=(1, 2, 3, 4, 5, 6, 7))
-    arguments = struct.pack("<BH7Q", 32, 3, 1, 2, 3, 4, 5, 6, 7)
+    message = Message(MessageType.RESUME, id=0xABCD, gpu_uuid="GPU-1", arguments=(1, 2, 3, 4, 5, 6, 7, 8))
+    arguments = struct.pack("<BH8Q", 32, 3, 1, 2, 3, 4, 5, 6, 7, 8)
     expected = arguments.ljust(511, b"\0") + b"GPU-1".ljust(96, b"\0") + struct.pack("<Q", 0xABCD)
     assert encode(message, V3) == expected.ljust(659, b"\0")
 
