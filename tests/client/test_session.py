@@ -70,7 +70,8 @@ def test_a_turn_ends_when_the_block_does() -> None:
     talk.now_ns += 5_000_000
     talk.session.leave(talk.now_ns)
     [ended] = talk.said()
-    assert ended.named_arguments() == {"busy_ns": 5_000_000, "idle_ns": 0, "kernel_ns": 5_000_000, "again": 0}
+    figures = {"busy_ns": 5_000_000, "idle_ns": 0, "kernel_ns": 5_000_000, "again": 0, "grant": 2}
+    assert ended.named_arguments() == figures
 
 
 def test_whoever_waits_at_the_end_of_a_turn_asks_with_it() -> None:

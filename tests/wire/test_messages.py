@@ -30,7 +30,7 @@ OWN_MESSAGES = {
     32: ("RESUME", "epoch held_ns busy_ns allocated_bytes request_seq reserve_seq reserve_bytes"),
     33: ("RESUMED", "epoch"),
     34: ("REFUSED", ""),
-    35: ("TURN_ENDED", "busy_ns idle_ns kernel_ns again"),
+    35: ("TURN_ENDED", "busy_ns idle_ns kernel_ns again grant"),
     36: ("BUSY", "busy_ns idle_ns"),
     37: ("MEM_RESERVE", "seq asked_bytes"),
     38: ("MEM_RESERVED", "seq granted_bytes used_bytes"),

@@ -56,12 +56,16 @@ class LockRequested(NamedTuple):
 
 
 class LockReleased(NamedTuple):
-    """A client has drained. ``busy_ns`` is cumulative; None from clients that cannot tell."""
+    """A client has drained. ``busy_ns`` is cumulative; None from clients that cannot tell.
+
+    ``grant`` is one more than the LOCK_OK it had read by then; 0 if it does not tell.
+    """
 
     client: int
     busy_ns: int | None = None
     kernel_ns: int = 0
     again: bool = False
+    grant: int = 0
 
 
 class BusyReported(NamedTuple):

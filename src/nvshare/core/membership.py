@@ -148,6 +148,15 @@ def _replace(
         out.append(client.drop_for[DropReason.TURN])
 
 
+def find_hold(gpu: Gpu, client: Client, busy_ns: int, now_ns: int, out: list[Effect]) -> None:
+    """It works and is not known to hold: its grant was lost by a crossing. It is billed, and dropped."""
+    if client.wants:
+        _stop_asking(gpu, client, now_ns)
+    client.tell_busy(busy_ns)
+    turns.resume_hold(gpu, client, False, now_ns, out)
+    residency.resume_member(gpu, client.tenant, now_ns)
+
+
 def disconnect(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     """Turn and queue place end at once, before anybody else is granted anything."""
     client.disconnect(now_ns)

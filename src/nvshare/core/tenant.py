@@ -13,6 +13,7 @@ from nvshare.core.books.pace import Tempo
 from nvshare.core.books.residence import Lodging
 from nvshare.core.books.window import UsageWindow
 from nvshare.core.effects import Drop, DropReason, Grant
+from nvshare.core.grant import COUNTING_VERSION
 from nvshare.core.limits import PodLimits
 from nvshare.core.memory import MemoryAccount
 from nvshare.core.standing import ABSENT, FOLLOWS, Standing
@@ -38,6 +39,7 @@ class Client:
         "gpu",
         "grant",
         "granted_ns",
+        "grants",
         "hints",
         "hold_mark_ns",
         "holds",
@@ -69,6 +71,7 @@ class Client:
         self.hold_mark_ns = 0  # what that was when it was let through the gate
         self.wanted_ns = 0
         self.granted_ns = 0
+        self.grants = 0  # LOCK_OK sent on its connection
         self.hints = (False, False, False)  # as last told
         self.told_waiting = False  # WAIT_FOR_MEM was sent for the present request
         self.left_ns = 0  # when its connection ended
@@ -77,6 +80,13 @@ class Client:
     @property
     def reports_busy(self) -> bool:
         return self.version >= 3
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether LOCK_OK is for it: it stands at the gate, or is being sent away and can be called back."""
+        if self.holds:
+            return self.dropping and self.connected and self.version >= COUNTING_VERSION
+        return self.wants and self.connected
 
     def ask(self, now_ns: int) -> None:
         self.wants = True
@@ -90,17 +100,22 @@ class Client:
             self.tenant.wanting -= 1
 
     def enter(self, now_ns: int) -> None:
-        """Through the gate, or held open for it."""
+        """Through the gate, or held open for it: LOCK_OK is sent."""
+        self.grants += 1
         if not self.holds:
-            self.holds = True
-            self.granted_ns = now_ns
-            self.hold_mark_ns = self.busy_ns
-            self.tenant.holding += 1
-            self.tenant.working += 1
+            self.come_in(now_ns)
         elif self.idle:
             self.idle = False
             self.tenant.working += 1
         self.dropping = False
+
+    def come_in(self, now_ns: int) -> None:
+        """It holds from now on, as we know it."""
+        self.holds = True
+        self.granted_ns = now_ns
+        self.hold_mark_ns = self.busy_ns
+        self.tenant.holding += 1
+        self.tenant.working += 1
 
     def close(self) -> None:
         self.dropping = True

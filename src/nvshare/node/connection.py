@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from nvshare.core import events
-from nvshare.core.effects import Effect, TellScheduling
+from nvshare.core.effects import Drop, Effect, TellScheduling
 from nvshare.node.telling import FRAMES, TELLERS
 from nvshare.pods.identity import Peer
 from nvshare.wire.codec import Decoder, encode, format_client_id
@@ -174,6 +174,8 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             return
         teller = self._tellers.get(type(effect))
         if teller is not None:
+            if isinstance(effect, TellScheduling) and self.dialect.version < V3.version:
+                self._write(self._frames[Drop])  # its answer tells that all it sends behind is new
             self._write(teller(effect))
 
     def _answer(self, effect: Effect) -> None:
@@ -240,7 +242,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
 # What a registered client's message tells the core, beside the two that are made once.
 _EVENTS: Final[dict[MessageType, Callable[[int, Message], events.Event]]] = {
     _T.TURN_ENDED: lambda client, m: events.LockReleased(
-        client, m.arguments[0], m.arguments[2], bool(m.arguments[3])
+        client, m.arguments[0], m.arguments[2], bool(m.arguments[3]), m.arguments[4]
     ),
     _T.BUSY: lambda client, m: events.BusyReported(client, m.arguments[0], m.arguments[1]),
     _T.MEM_UPDATE: lambda client, m: events.MemoryUsed(client, m.memory_usage_bytes),

@@ -132,7 +132,12 @@ _ROWS: Final = (
     MessageRow(_T.REQ_LOCK, _CLIENT, 1, (), "wants to use the GPU"),
     MessageRow(_T.LOCK_OK, _DAEMON, 1, (), "may use the GPU from now on"),
     MessageRow(
-        _T.DROP_LOCK, _DAEMON, 1, (), "must stop launching, drain, and answer LOCK_RELEASED or TURN_ENDED"
+        _T.DROP_LOCK,
+        _DAEMON,
+        1,
+        (),
+        "must stop launching, drain, and answer LOCK_RELEASED or TURN_ENDED; who has let go already does not"
+        " answer. Before version 3 it also comes before SCHED_OFF and SCHED_ON",
     ),
     MessageRow(_T.LOCK_RELEASED, _CLIENT, 1, (), "has drained, or has nothing to do"),
     MessageRow(
@@ -199,8 +204,10 @@ _ROWS: Final = (
         3,
         (),
         "LOCK_RELEASED with the bill: GPU time used since registration, time since the last completion,"
-        " longest kernel seen lately; again 1 wants the lock at once and saves a REQ_LOCK",
-        ("busy_ns", "idle_ns", "kernel_ns", "again"),
+        " longest kernel seen lately; again 1 wants the lock at once and saves a REQ_LOCK; grant is one more"
+        " than the LOCK_OK read on this connection, so that a release never ends a grant it has crossed (0:"
+        " not told)",
+        ("busy_ns", "idle_ns", "kernel_ns", "again", "grant"),
     ),
     MessageRow(
         _T.BUSY,

@@ -129,7 +129,7 @@ def resume_hold(gpu: Gpu, client: Client, known: bool, now_ns: int, out: list[Ef
     tenant.hold.admit(client, lag.lag_ns(gpu, tenant, now_ns))
     if tenant.hold.shared:
         tenant.account.expect_all()
-    client.enter(now_ns)
+    client.come_in(now_ns)
     tenant.account.open(now_ns)
     tenant.figures.begin_work(gpu.figures.shared, now_ns)
     gpu.activate(tenant, now_ns)

@@ -106,7 +106,7 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
             hold.drop(now_ns)
         gates.close_gates(gpu, tenant, DropReason.TURN, out)
         floor.look_at(tenant, now_ns + PERIOD_NS)
-    elif tenant.wanting:
+    elif tenant.wanting and any(client.may_pass for client in tenant.clients.values()):
         _reopen(gpu, tenant, now_ns, out)
     else:
         floor.look_at(tenant, now_ns + PERIOD_NS)
