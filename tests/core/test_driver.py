@@ -229,7 +229,7 @@ def test_a_planted_defect_is_found(defect: str) -> None:
 def test_a_failure_is_shrunk_to_a_test_body() -> None:
     make_core, rules = PLANTED["grants twice"]
     with pytest.raises(DefectFoundError) as failure:
-        Driver(3, make_core=make_core, without=frozenset(RULES.keys() - rules)).run(FOUND_WITHIN)
+        Driver(5, make_core=make_core, without=frozenset(RULES.keys() - rules)).run(FOUND_WITHIN)
     assert len(failure.value.tape) < 60
     assert "episode.perform(events.LockRequested" in str(failure.value)
     episode = Episode(make_core)

@@ -39,6 +39,9 @@ class Situation:
         for key, pod in ((ME, "me"), (OTHER, "other")):
             self.feed(events.LimitsSet(pod, "ctl", None, 40))
             self.feed(events.ClientRegistered(key, pod, "GPU-0", VERSIONS[kind]))
+            if kind is Kind.OLD:  # dropped behind its first grant, so that its queue begins short
+                self.feed(events.LockRequested(key))
+                self.feed(events.LockReleased(key))
 
     def feed(self, event: events.Event) -> None:
         self.now_ns += 1

@@ -75,6 +75,7 @@ def _add(gpu: Gpu, tenant: Tenant, key: int, version: int, now_ns: int) -> Clien
     if tenant.limited and not tenant.clients:
         gpu.pace.count_limited(1)
     tenant.add_client(client)
+    gpu.pace.forget_fit(tenant)  # whether all its clients are old ones counts there
     tenant.figures.come()
     return client
 
@@ -144,6 +145,7 @@ def _replace(
     client.take_over(former)
     former.disconnect(now_ns)
     tenant.remove_client(former)
+    gpu.pace.forget_fit(tenant)
     if client.dropping:  # the first one went to the old connection
         out.append(client.drop_for[DropReason.TURN])
 
@@ -192,6 +194,7 @@ def remove(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     """Its process has ended, and with it its memory."""
     tenant = client.tenant
     tenant.remove_client(client)
+    gpu.pace.forget_fit(tenant)
     if tenant.limited and not tenant.clients:
         gpu.pace.count_limited(-1)
     tenant.memory.leave(client.key, now_ns, out)

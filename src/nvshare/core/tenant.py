@@ -88,6 +88,16 @@ class Client:
             return self.dropping and self.connected and self.version >= COUNTING_VERSION
         return self.wants and self.connected
 
+    @property
+    def may_be_green(self) -> bool:
+        """Whether its next grant is its first, and it will not keep its queue short by itself."""
+        return self.version < COUNTING_VERSION and self.grants == 0
+
+    @property
+    def is_green(self) -> bool:
+        """The same of the grant it has."""
+        return self.version < COUNTING_VERSION and self.grants == 1 and self.holds and not self.dropping
+
     def ask(self, now_ns: int) -> None:
         self.wants = True
         self.wanted_ns = now_ns
@@ -273,6 +283,11 @@ class Tenant:
         self.lodging = Lodging()
         self.seat = Seat()
         self.tempo = Tempo()
+
+    @property
+    def queues_blindly(self) -> bool:
+        """All its clients are of versions that cannot be told to keep their queues short."""
+        return all(client.version < COUNTING_VERSION for client in self.clients.values())
 
     def stand(self, standing: int) -> None:
         """Only ``Gpu.move`` calls it."""

@@ -174,15 +174,16 @@ class Pace:
         if tempo.mark != self.mark:
             tempo.mark = self.mark
             weight = tenant.account.weight
-            tempo.turn_ns = self.turn_of(weight)
+            tempo.turn_ns = self.turn_of(weight, 2 if tenant.queues_blindly else 1)
             tempo.ahead_ns = self.allowance(weight, tempo.turn_ns)
 
     def forget_fit(self, tenant: Tenant) -> None:
         tenant.tempo.mark = -1
 
-    def turn_of(self, weight: int) -> int:
-        longest = self.effective(weight) * TURN_PERIOD_NS // WHOLE
-        return max(TURN_MIN_NS, min(self.turn_ns, longest))
+    def turn_of(self, weight: int, times: int = 1) -> int:
+        """Several times as long for clients that cannot tell: they are billed for dead time, too."""
+        longest = min(self.effective(weight) * TURN_PERIOD_NS // WHOLE, TURN_MAX_NS)
+        return max(TURN_MIN_NS, min(times * self.turn_ns, longest))
 
     def allowance(self, weight: int, turn_ns: int) -> int:
         """How far ahead of the clock a turn of that length takes an account that started even."""

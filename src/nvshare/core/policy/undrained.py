@@ -9,7 +9,9 @@ Rules:
 4. A pod on several GPUs may spin on one for what stands at its gate on another. It never waits for its
    turn for longer than half a second, whatever it owes. Nor does one that is known not to drain, until it
    owes DEBT_MOST_NS: then its quota is what it waits for.
-5. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
+5. Clients of older versions are not told to keep their queues short, and the next one running beside such a
+   queue would cost both: their first drain, and each one after ten in time, is waited for ten times as long.
+6. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
    answered it.
 """
 
@@ -27,12 +29,15 @@ from nvshare.core.tenant import Tenant
 
 TURNS: Final = 10
 PERIOD_NS: Final = 500 * MS
+BLIND_GRACES: Final = 10
 DEBT_MOST_NS: Final = 5_000 * MS
 """What one that is known not to drain may owe and still be let in early."""
 
 
 def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
     least_ns = gpu.settings.drain_grace_ns
+    if tenant.queues_blindly and not tenant.spans_gpus and not tenant.habits.late_turns:
+        return BLIND_GRACES * least_ns
     grace_ns = 4 * tenant.habits.tail_ns
     if grace_ns <= least_ns:
         return least_ns
