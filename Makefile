@@ -125,6 +125,7 @@ $(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py src/nvsha
 
 verify-shares: $(READY) ## quotas in virtual time, every mix, kernel length and seed, as a table
 	$(BIN)/python -m tests.sim.shares
+	$(BIN)/python -m tests.sim.old_shares
 
 verify-slices: $(READY) ## quotas of tenants whose memory does not fit together, every mix, as a table
 	$(BIN)/python -m tests.core.slices
