@@ -10,7 +10,8 @@ Rules:
    turn for longer than half a second, whatever it owes. Nor does one that is known not to drain, until it
    owes DEBT_MOST_NS: then its quota is what it waits for.
 5. Clients of older versions are not told to keep their queues short, and the next one running beside such a
-   queue would cost both: their first drain, and each one after ten in time, is waited for ten times as long.
+   queue would cost both: their drains are waited for ten times as long, but for one after a late one. They
+   cannot be called back, so one that ends late was long, and waited for nobody.
 6. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
    answered it.
 """
@@ -30,6 +31,7 @@ from nvshare.core.tenant import Tenant
 TURNS: Final = 10
 PERIOD_NS: Final = 500 * MS
 BLIND_GRACES: Final = 10
+BLIND_TURNS: Final = 1
 DEBT_MOST_NS: Final = 5_000 * MS
 """What one that is known not to drain may owe and still be let in early."""
 
@@ -83,7 +85,7 @@ def _note_unresponsive(gpu: Gpu, tenant: Tenant) -> None:
 
 
 def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    tenant.habits.drains_late(TURNS)
+    tenant.habits.drains_late(BLIND_TURNS if tenant.queues_blindly else TURNS)
     gates.open_gates(gpu, tenant, now_ns, out)
     gpu.floor.look_at(tenant, now_ns + _open_ns(gpu, tenant))
 
