@@ -312,10 +312,12 @@ def _start_group(gpu: Gpu, entitled: bool, now_ns: int, out: list[Effect]) -> bo
 
 
 def join_group(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-    for tenant in list(gpu.line.free):
+    joining = list(gpu.line.free)
+    for tenant in joining:
         gpu.move(tenant, TOGETHER, now_ns)
         tenant.habits.note_turn()
         gates.open_gates(gpu, tenant, now_ns, out)
+    for tenant in joining:  # when all are in: whose drain nobody waits for leaves the group at once
         _shorten_queues(gpu, tenant, now_ns, out)
 
 
