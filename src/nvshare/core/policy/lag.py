@@ -55,8 +55,8 @@ def wake(gpu: Gpu, tenant: Tenant) -> None:
         clock = pace.fair
     else:
         return  # ``begin_slices`` levels those without a quota
-    if pace.clock.at_ns - tenant.idling.since_ns <= BREATH_NS:
-        return
+    if pace.clock.at_ns - tenant.habits.served_ns <= BREATH_NS and tenant.queues_blindly:
+        return  # it has just let go, and cannot say with its release that it wants more
     if account.virtual_ns < clock.virtual_ns:
         account.cap_lag(turn_ns(gpu, tenant), clock)
 
