@@ -9,10 +9,11 @@ COMPILED := build/compiled
 FOR ?= 60
 EVENTS ?= 20000000
 SEED ?= 1000
+STEPS ?= 10000000
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-old-clients verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +110,7 @@ verify: $(READY) simgpu interposer prometheus compiled ## the whole of what `mak
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify tests/sim
 	@echo "the rest one at a time: they measure" && $(BIN)/python -m pytest -q -m verify --ignore=tests/sim
 	@$(MAKE) --no-print-directory verify-core
+	@$(MAKE) --no-print-directory verify-grants
 	@$(MAKE) --no-print-directory verify-slices
 	@$(MAKE) --no-print-directory verify-processes
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
@@ -123,12 +125,19 @@ $(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py src/nvsha
 
 verify-shares: $(READY) ## quotas in virtual time, every mix, kernel length and seed, as a table
 	$(BIN)/python -m tests.sim.shares
+	$(BIN)/python -m tests.sim.old_shares
 
 verify-slices: $(READY) ## quotas of tenants whose memory does not fit together, every mix, as a table
 	$(BIN)/python -m tests.core.slices
 
 verify-core: $(READY) compiled ## the core under 20,000,000 random events, every rule checked; EVENTS=, SEED=
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.core.driver --events $(EVENTS) --seed $(SEED) --seeds 8
+
+verify-grants: $(READY) compiled ## clients of every dialect, their messages delayed at will: no hold is lost; STEPS=, SEED=
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.core.crossings --steps $(STEPS) --seed $(SEED)
+
+verify-old-clients: $(READY) simgpu interposer ## shares of processes that speak protocol 2, on a simulated GPU
+	$(BIN)/python -m tests.interposer.old_shares
 
 verify-processes: $(READY) libraries ## the same by real processes on a simulated GPU; takes an hour and a half
 	$(BIN)/python -m tests.local.shares

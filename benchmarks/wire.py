@@ -28,7 +28,7 @@ _CLIENT_ID: Final = 0x0123456789ABCDEF
 DECODED: Final = (
     Message(MessageType.REQ_LOCK),
     Message(MessageType.LOCK_RELEASED),
-    Message(MessageType.TURN_ENDED, arguments=(10**12, 10**5, 10**7, 1, 10**12)),
+    Message(MessageType.TURN_ENDED, arguments=(10**12, 10**5, 10**7, 1, 7, 10**12)),
     Message(MessageType.BUSY, arguments=(10**12, 0, 10**12, 10**10, *[2**63] * 4)),
     Message(MessageType.MEM_UPDATE, memory_usage_bytes=2**32),
     Message(
@@ -38,7 +38,7 @@ DECODED: Final = (
 ENCODED: Final = (
     Message(MessageType.LOCK_OK),
     Message(MessageType.DROP_LOCK),
-    Message(MessageType.TURN_ENDED, arguments=(10**12, 10**5, 10**7, 1, 10**12)),
+    Message(MessageType.TURN_ENDED, arguments=(10**12, 10**5, 10**7, 1, 7, 10**12)),
     Message(MessageType.MEM_RESERVED, arguments=(4, 2**30)),
     Message(MessageType.UPDATE_LIMIT, id=_CLIENT_ID, memory_limit_bytes=2**32),
 )

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nvshare.core import standing
+from nvshare.core import grant, standing
 from nvshare.metrics.dashboards import dashboard
 from nvshare.metrics.document import metrics_page
 from nvshare.node.config import daemon_settings_page
@@ -16,17 +16,21 @@ from nvshare.wire.document import protocol_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 ARCHITECTURE: Final = "docs/architecture.md"
-BEGINNING: Final = "<!-- made from src/nvshare/core/standing.py by `make docs` -->"
+BEGINNING: Final = "<!-- made from src/nvshare/core/{}.py by `make docs` -->"
 END: Final = "<!-- end -->"
+PARTS: Final = {"standing": standing.document, "grant": grant.document}
 
 
 def architecture_page() -> str:
-    """As it is, but for the part that is made from the table of standings."""
+    """As it is, but for the parts that are made from the tables of standings and of grants."""
     path = ROOT / ARCHITECTURE
-    text = path.read_text(encoding="utf-8") if path.is_file() else f"{BEGINNING}\n{END}\n"
-    before, _, rest = text.partition(BEGINNING)
-    _, _, after = rest.partition(END)
-    return "\n".join([before + BEGINNING, "", *standing.document(), "", END + after])
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    for module, document in PARTS.items():
+        beginning = BEGINNING.format(module)
+        before, _, rest = text.partition(beginning)
+        _, _, after = rest.partition(END)
+        text = "\n".join([before + beginning, "", *document(), "", END + (after or "\n")])
+    return text
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {

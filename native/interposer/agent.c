@@ -52,7 +52,8 @@ void bill_begin(struct gate *gate, uint64_t now_ns)
         gate->busy_since_ns = now_ns;
     if (gate->told_idle) {
         gate->told_idle = false;
-        session_tell_busy(&gate->session, bill_now(gate, now_ns));
+        if (gate->session.holds) /* who says it works is taken to hold */
+            session_tell_busy(&gate->session, bill_now(gate, now_ns));
     }
     gate_wake(gate, now_ns + TICK_NS);
 }

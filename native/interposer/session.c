@@ -48,6 +48,7 @@ void session_connected(struct session *s, struct bill bill, uint64_t now_ns)
     s->out_bytes = 0;
     s->broken = false;
     s->alive_at_ns = now_ns;
+    s->grants = 0;
     if (!s->client_id || !s->epoch) {
         send_register(s);
         return;
@@ -167,6 +168,7 @@ static void granted(struct session *s, uint64_t now_ns)
 {
     if (!s->holds)
         s->held_since_ns = now_ns;
+    s->grants++;
     s->holds = true;
     s->dropping = s->wants = false;
 }
@@ -234,7 +236,9 @@ void session_end_turn(struct session *s, struct bill bill)
         s->request_seq++;
     if (s->phase != READY)
         return;
-    struct message message = {.type = TURN_ENDED, .arguments = {bill.busy_ns, bill.idle_ns, bill.kernel_ns, s->wants, bill.worked_ns}};
+    struct message message = {
+        .type = TURN_ENDED,
+        .arguments = {bill.busy_ns, bill.idle_ns, bill.kernel_ns, s->wants, s->grants + 1, bill.worked_ns}};
     session_send(s, &message, NULL);
 }
 

@@ -54,6 +54,7 @@ struct session {
     bool holds, dropping, wants, ungated, resumes_holding;
     unsigned int waiting; /* threads that stand at the gate */
     uint64_t request_seq, held_since_ns, dropped_ns;
+    uint64_t grants; /* LOCK_OK read on this connection: what ends is the hold of the last one */
     /* memory */
     uint64_t used_bytes, resumed_bytes; /* the second: as RESUME told it */
     bool leased, lease_is_unlimited, report_due;

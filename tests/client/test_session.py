@@ -75,6 +75,7 @@ def test_a_turn_ends_when_the_block_does() -> None:
         "idle_ns": 0,
         "kernel_ns": 5_000_000,
         "again": 0,
+        "grant": 2,
         "worked_ns": 5_000_000,
     }
 

@@ -78,7 +78,7 @@ class Beliefs:
 
     def _requested(self, event: events.LockRequested) -> None:
         client = self.clients.get(event.client)
-        if client is not None and client.connected and self.on:
+        if client is not None and client.connected and self.on and not client.recalls:
             self._wants(client, not client.holds or client.dropping)
 
     def _wants(self, client: ClientView, now: bool) -> None:
@@ -88,13 +88,21 @@ class Beliefs:
 
     def _released(self, event: events.LockReleased) -> None:
         client = self.clients.get(event.client)
-        if client is None or not client.holds or not self.on:
+        if client is None or not client.connected or self._was_recalled(client) or not self.on:
+            return
+        self._wants(client, event.again)
+        if not client.holds:
             return
         client.let_go(self.now_ns)
-        self._wants(client, event.again)
         client.busy_ns = max(client.busy_ns, event.busy_ns or 0)
         if event.kernel_ns:
             client.tenant.kernel_ns = event.kernel_ns
+
+    def _was_recalled(self, client: ClientView) -> bool:
+        """One that does not count its grants lets go once when scheduling is switched, and of no hold."""
+        recalled = client.recalls > 0
+        client.recalls -= recalled
+        return recalled
 
     def _busy(self, event: events.BusyReported) -> None:
         client = self.clients.get(event.client)
@@ -149,6 +157,8 @@ class Beliefs:
         if event.on != self.on:
             self.on = event.on
             for client in self.clients.values():
+                if client.connected and not client.asks:
+                    client.recalls += event.on or client.holds
                 client.let_go(self.now_ns)
                 client.wants = False
 

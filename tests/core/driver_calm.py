@@ -120,6 +120,8 @@ class CalmPhase:
     def join(self, client: ClientView) -> None:
         if client.recalled:
             self.later(0, RETURN, client)
+        while client.recalls:
+            self.feed(events.LockReleased(client.key))
         takes_part = self.shares or self.random.random() < 0.8
         if takes_part and (self.shares or self.random.random() < 0.6):
             self.greedy.add(client.key)

@@ -28,6 +28,9 @@ SIZES: Final = (0, 1, GIB, 3 * GIB, 7 * GIB, 12 * GIB)
 PERCENTS: Final = (1, 10, 25, 50, 50, 75, 99, 100, None)
 LIMITS: Final = (None, None, 0, 2 * GIB, 6 * GIB, 10 * GIB)
 
+RECALLED: Final = -1
+"""The mark of a release that answers a switch of scheduling, and ends no hold."""
+
 
 class Chaos:
     """Chooses what happens next; whoever performs it says what came of it."""
@@ -89,6 +92,9 @@ class Chaos:
                 continue  # it was told just before it went
             if isinstance(effect, effects.Drop):
                 self.expect_release(client)
+            elif isinstance(effect, effects.TellScheduling):
+                for _ in range(client.recalls):
+                    self.later((0, 1000, MS, 400 * MS), events.LockReleased(client.key), RECALLED)
             elif isinstance(effect, effects.RecallLease):
                 if self.random.random() < 0.9:
                     self.later((0, 100_000, MS, 400 * MS, 6 * SECOND), self.lease_back(client), 0)
@@ -111,7 +117,10 @@ class Chaos:
         client = self.world.clients.get(getattr(event, "client", 0))
         if client is None:
             return
-        if isinstance(event, events.LockReleased):
+        if mark == RECALLED:
+            if not client.recalls:
+                return
+        elif isinstance(event, events.LockReleased):
             if client.granted_ns != mark or not client.holds:
                 return
             event = self.released(client, event.again, at_ns)

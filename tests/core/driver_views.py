@@ -74,6 +74,7 @@ class ClientView:
         "leased",
         "manners",
         "recalled",
+        "recalls",
         "seq",
         "tenant",
         "told_bytes",
@@ -96,6 +97,7 @@ class ClientView:
         self.told_on: bool | None = None
         self.told_percent = 100
         self.told_waiting = False
+        self.recalls = 0  # releases it owes for having been switched off or on, not for a hold
         self.manners = 0  # how it behaves; whoever drives it gives it a meaning
         # memory
         self.used_bytes = 0

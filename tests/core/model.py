@@ -43,6 +43,7 @@ class Seen:
     lease_generation: int = 0
     lease_bytes: int | None = None
     waiting_answer: dict[int, int] = field(default_factory=dict)
+    recalls: int = 0  # releases it owes for having been switched off or on, not for a hold
 
 
 @dataclass
@@ -99,19 +100,24 @@ class Model:
         """What the event says of the client that sends it."""
         client = self.clients.get(getattr(event, "client", 0))
         if isinstance(event, events.LockRequested) and client and client.connected and self.core.on:
-            if not client.holds or client.dropping:
+            if (not client.holds or client.dropping) and not client.recalls:
                 client.wants = True
-        elif isinstance(event, events.LockReleased) and client and client.holds and self.core.on:
-            client.holds = client.dropping = client.idle = False
+        elif isinstance(event, events.LockReleased) and client and client.recalls:
+            client.recalls -= 1
+        elif isinstance(event, events.LockReleased) and client and client.connected and self.core.on:
             client.wants = client.wants or event.again
+            client.holds = client.dropping = client.idle = False
         elif isinstance(event, events.BusyReported) and client and client.holds:
             client.idle = event.idle_ns > 0
         elif isinstance(event, events.ClientDisconnected | events.ProcessGone) and client:
             client.connected = client.wants = client.holds = client.dropping = False
+            client.recalls = 0
             if isinstance(event, events.ProcessGone):
                 del self.clients[client.key]
         elif isinstance(event, events.SchedulingSet) and event.on != self.core.on:
             for each in self.clients.values():
+                if each.connected and each.version < 3:
+                    each.recalls += event.on or each.holds
                 each.wants = each.holds = each.dropping = each.idle = False
 
     def _see(self, effect: effects.Effect) -> None:
@@ -167,6 +173,12 @@ class Model:
             client.busy_ns += target_ns - max(client.granted_ns, 0)
         busy_ns = client.busy_ns if tell and client.version >= 3 else None
         return self.step(events.LockReleased(key, busy_ns, 0, again))
+
+    def answer_recalls(self) -> None:
+        """Older clients let go once more for each time that scheduling was switched."""
+        for client in list(self.clients.values()):
+            while client.recalls:
+                self.step(events.LockReleased(client.key))
 
     def use(self, key: int, used_bytes: int) -> list[effects.Effect]:
         self.clients[key].used_bytes = used_bytes

@@ -18,9 +18,9 @@ from .driver_world import Core, MakeCore, checked_core
 
 SAMPLE: Final = 40_000  # `make verify-core` is the whole
 SAMPLES: Final = 8
-FOUND_WITHIN: Final = 400_000
+FOUND_WITHIN: Final = 500_000
 """A planted defect is found within so many events."""
-SEEDS: Final = (4, 2, 1)
+SEEDS: Final = (4, 2, 1, 3)
 
 
 @pytest.mark.parametrize("seed", range(SAMPLES))
@@ -229,7 +229,7 @@ def test_a_planted_defect_is_found(defect: str) -> None:
 def test_a_failure_is_shrunk_to_a_test_body() -> None:
     make_core, rules = PLANTED["grants twice"]
     with pytest.raises(DefectFoundError) as failure:
-        Driver(3, make_core=make_core, without=frozenset(RULES.keys() - rules)).run(FOUND_WITHIN)
+        Driver(5, make_core=make_core, without=frozenset(RULES.keys() - rules)).run(FOUND_WITHIN)
     assert len(failure.value.tape) < 60
     assert "episode.perform(events.LockRequested" in str(failure.value)
     episode = Episode(make_core)

@@ -93,6 +93,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.model.step(events.SchedulingSet(False))
         assert self.model.holders("GPU-0") == self.model.holders("GPU-1") == []
         self.model.step(events.SchedulingSet(True))
+        self.model.answer_recalls()
 
 
 CoreMachine.TestCase.settings = settings(

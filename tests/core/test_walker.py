@@ -113,6 +113,7 @@ class Walker:
         self.model.step(events.SchedulingSet(False))
         self.model.pass_time(self.random.choice((0, SECOND)))
         self.model.step(events.SchedulingSet(True))
+        self.model.answer_recalls()
 
     def set_slice(self) -> None:
         self.model.step(events.SliceSet(self.random.choice((1, 5)) * SECOND))

@@ -82,8 +82,8 @@ def test_register_of_the_original_byte_by_byte() -> None:
 
 
 def test_turn_ended_byte_by_byte() -> None:
-    message = Message(MessageType.TURN_ENDED, arguments=(1, 2, 3, 4, 5))
-    assert encode(message, V3) == struct.pack("<BH5Q", 35, 3, 1, 2, 3, 4, 5).ljust(659, b"\0")
+    message = Message(MessageType.TURN_ENDED, arguments=(1, 2, 3, 4, 5, 6))
+    assert encode(message, V3) == struct.pack("<BH6Q", 35, 3, 1, 2, 3, 4, 5, 6).ljust(659, b"\0")
 
 
 def test_resume_byte_by_byte() -> None:

@@ -30,7 +30,7 @@ OWN_MESSAGES = {
     32: ("RESUME", "epoch held_ns busy_ns allocated_bytes request_seq reserve_seq reserve_bytes worked_ns"),
     33: ("RESUMED", "epoch"),
     34: ("REFUSED", ""),
-    35: ("TURN_ENDED", "busy_ns idle_ns kernel_ns again worked_ns"),
+    35: ("TURN_ENDED", "busy_ns idle_ns kernel_ns again grant worked_ns"),
     36: ("BUSY", "busy_ns idle_ns worked_ns slots_end slots_0 slots_1 slots_2 slots_3"),
     37: ("MEM_RESERVE", "seq asked_bytes"),
     38: ("MEM_RESERVED", "seq granted_bytes used_bytes"),

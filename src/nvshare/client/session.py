@@ -79,6 +79,7 @@ class Session:
         self._waiting = 0  # blocks that stand at the gate
         self._inside = 0  # blocks that run
         self._request_seq = 0
+        self._grants = 0  # LOCK_OK read on this connection: what ends is the hold of the last one
         self._held_since_ns = 0
         self._working_since_ns = 0
         self._idle_since_ns = now_ns
@@ -107,6 +108,7 @@ class Session:
         self._decoder = Decoder(V3)
         self.output.clear()
         self._alive_ns = now_ns
+        self._grants = 0
         if self.client_id and self.epoch:
             self.phase = Phase.RESUMING
             self._resumes_holding = self.holds
@@ -290,6 +292,7 @@ class Session:
             self._say(_T.REQ_LOCK)
 
     def _granted(self, now_ns: int) -> None:
+        self._grants += 1
         if not self.holds:
             self.holds = True
             self._held_since_ns = now_ns
@@ -313,7 +316,7 @@ class Session:
             self._request_seq += 1
         if self.phase is Phase.READY:
             figures = (self._busy_ns, now_ns - self._idle_since_ns, self._longest_ns, int(self._wants))
-            self._say_numbers(_T.TURN_ENDED, *figures, self._busy_ns)
+            self._say_numbers(_T.TURN_ENDED, *figures, self._grants + 1, self._busy_ns)
             self._told_ns, self._told_busy_ns = now_ns, self._busy_ns
         self._longest_ns = 0
 

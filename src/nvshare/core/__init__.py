@@ -2,6 +2,7 @@
 
 scheduler     the door: handle(event, now) -> effects; membership: clients and tenants come, go, come back
 standing      where a tenant may stand, and what may follow what; gpu: the one function that moves it
+grant         the life of a client's lock, whatever messages cross; tables for each kind of client
 tenant        a pod on one GPU and its processes; account: its lag; memory: its leases and reservations
 books/        own the state of a GPU: line (who waits), floor (who has it), residence (whose memory is there),
               pace (clocks, weights, turn length), figures (what is counted), returning (after a restart),

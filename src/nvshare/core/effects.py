@@ -81,6 +81,8 @@ class TellHints(NamedTuple):
 
 
 class TellScheduling(NamedTuple):
+    """A client below version 3 is told DROP_LOCK before it, unless this answers its registration."""
+
     client: int
     on: bool
 

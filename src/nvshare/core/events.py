@@ -73,12 +73,14 @@ class LockReleased(NamedTuple):
 
     ``busy_ns`` is cumulative, with short gaps: what is billed; None from clients that cannot tell. So is
     ``worked_ns``, how long it had work on the card; None: as much.
+    ``grant`` is one more than the LOCK_OK it had read by then; 0 if it does not tell.
     """
 
     client: int
     busy_ns: int | None = None
     kernel_ns: int = 0
     again: bool = False
+    grant: int = 0
     worked_ns: int | None = None
 
 

@@ -75,6 +75,7 @@ def _add(gpu: Gpu, tenant: Tenant, key: int, version: int, now_ns: int) -> Clien
     if tenant.limited and not tenant.clients:
         gpu.pace.count_limited(1)
     tenant.add_client(client)
+    gpu.pace.forget_fit(tenant)  # whether all its clients are old ones counts there
     tenant.figures.come()
     return client
 
@@ -146,8 +147,18 @@ def _replace(
     client.take_over(former)
     former.disconnect(now_ns)
     tenant.remove_client(former)
+    gpu.pace.forget_fit(tenant)
     if client.dropping:  # the first one went to the old connection
         out.append(client.drop_for[DropReason.TURN])
+
+
+def find_hold(gpu: Gpu, client: Client, busy_ns: int, now_ns: int, out: list[Effect]) -> None:
+    """It works and is not known to hold: its grant was lost by a crossing. It is billed, and dropped."""
+    if client.wants:
+        _stop_asking(gpu, client, now_ns)
+    client.tell_busy(busy_ns)
+    turns.resume_hold(gpu, client, False, now_ns, out)
+    residency.resume_member(gpu, client.tenant, now_ns)
 
 
 def disconnect(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
@@ -186,6 +197,7 @@ def remove(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     tenant = client.tenant
     gpu.gpu_time.settle(client, now_ns)
     tenant.remove_client(client)
+    gpu.pace.forget_fit(tenant)
     if tenant.limited and not tenant.clients:
         gpu.pace.count_limited(-1)
     tenant.memory.leave(client.key, now_ns, out)

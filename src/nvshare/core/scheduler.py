@@ -19,6 +19,7 @@ from nvshare.core.audit import EVERY_EVENT, Checking, Health
 from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellScheduling
 from nvshare.core.gpu import Gpu
+from nvshare.core.grant import COUNTING_VERSION, Recalls
 from nvshare.core.limits import NO_SOURCE, LimitsBook, PodLimits
 from nvshare.core.policy import billing, decide, turns, uncontended
 from nvshare.core.settings import Settings
@@ -45,6 +46,8 @@ class Scheduler:
         self.clients: dict[int, Client] = {}
         self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
         self.observations = Observations()
+        self._recalls = Recalls()
+        self._switched_ns = -NEVER  # when scheduling was last switched on or off
         self._limits: dict[str, LimitsBook] = {}
         self._deadlines = Deadlines()
         self._slice_override_ns = 0
@@ -143,25 +146,39 @@ class Scheduler:
         client = self.clients.get(event[0])
         if client is None or not self.on or not client.connected:
             return
+        if self._recalls and self._recalls.expects(client.key):
+            return  # sent before it knew that scheduling is on again
         gpu = client.gpu
         if client.tenant.limited or not uncontended.join(gpu, client, now_ns, out):
             turns.request(gpu, client, now_ns, out)
             self._advance(gpu, now_ns, out)
 
     def _lock_released(self, event: events.LockReleased, now_ns: int, out: list[Effect]) -> None:
-        key, busy_ns, kernel_ns, again, worked_ns = event
+        key, busy_ns, kernel_ns, again, grant, worked_ns = event
         client = self.clients.get(key)
-        if client is None or not self.on or not client.connected:
+        if client is None or not client.connected:
             return
         gpu = client.gpu
-        gpu.advance(now_ns)
-        if again and client.holds and not client.wants:
-            client.ask(now_ns)
         if worked_ns is None:
             worked_ns = busy_ns
         if worked_ns is not None:
             billing.report_work(gpu, client, worked_ns, now_ns)
-        turns.release(gpu, client, busy_ns, kernel_ns, now_ns, out)
+        if self._recalls and self._recalls.expects(key):
+            self._recalls.came(key)
+            return
+        if not self.on:
+            return
+        gpu.advance(now_ns)
+        if grant and grant != client.grants + 1:  # it has crossed a LOCK_OK, and its client will hold again
+            client.tell_busy(busy_ns or 0)
+            self._advance(gpu, now_ns, out)
+            return
+        if client.holds:
+            if again and not client.wants:
+                client.ask(now_ns)
+            turns.release(gpu, client, busy_ns, kernel_ns, now_ns, out)
+        elif again:
+            turns.request(gpu, client, now_ns, out)
         if uncontended.is_uncontended(gpu, now_ns):
             if not gpu.floor.group:
                 gpu.look.wake_at(NEVER)
@@ -180,12 +197,20 @@ class Scheduler:
         if slots:
             gpu.gpu_time.note_slots(client, slots, slots_end, now_ns)
         billing.report_work(gpu, client, busy_ns if worked_ns is None else worked_ns, now_ns)
+        if not client.holds and idle_ns == 0 and self._may_have_lost(client):
+            membership.find_hold(gpu, client, busy_ns, now_ns, out)
+            self._advance(gpu, now_ns, out)
+            return
         changed = billing.report_busy(gpu, client, busy_ns, idle_ns, now_ns)
         # A holder's end was foreseen by how much of its holds it used to work; that is known better now.
         if changed or client.tenant.standing == HOLDING:
             self._advance(gpu, now_ns, out)
         else:
             self._touch(gpu)
+
+    def _may_have_lost(self, client: Client) -> bool:
+        """Whether one that works, and is not known to hold, does: its word may be older than a switch."""
+        return self.on and client.grants > 0 and client.granted_ns > self._switched_ns
 
     # ---- clients -----------------------------------------------------------------------------
 
@@ -241,6 +266,7 @@ class Scheduler:
         client = self.clients.get(event.client)
         if client is not None and client.connected:
             client.gpu.advance(now_ns)
+            self._recalls.forget(client.key)
             membership.disconnect(client.gpu, client, now_ns, out)
             self._advance(client.gpu, now_ns, out)
 
@@ -250,6 +276,7 @@ class Scheduler:
             gpu = client.gpu
             gpu.advance(now_ns)
             if client.connected:
+                self._recalls.forget(client.key)
                 membership.disconnect(gpu, client, now_ns, out)
             membership.remove(gpu, client, now_ns, out)
             self._after_membership(gpu, client.tenant, None, now_ns, out)
@@ -383,6 +410,10 @@ class Scheduler:
         if event.on == self.on:
             return
         self._switch(event.on, now_ns)
+        self._switched_ns = now_ns
+        for client in self.clients.values():
+            if client.connected and client.version < COUNTING_VERSION and (event.on or client.holds):
+                self._recalls.expect(client.key)
         for gpu in self.gpus.values():
             gpu.advance(now_ns)
             if not event.on:

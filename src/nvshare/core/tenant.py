@@ -14,6 +14,7 @@ from nvshare.core.books.pace import Tempo
 from nvshare.core.books.residence import Lodging
 from nvshare.core.books.window import UsageWindow
 from nvshare.core.effects import Drop, DropReason, Grant
+from nvshare.core.grant import COUNTING_VERSION
 from nvshare.core.limits import PodLimits
 from nvshare.core.memory import MemoryAccount
 from nvshare.core.standing import ABSENT, FOLLOWS, Standing
@@ -24,6 +25,22 @@ if TYPE_CHECKING:
 UNLIMITED_PERCENT: Final = 100
 
 
+class Absence:
+    """Of a client whose connection ended."""
+
+    __slots__ = ("presumed_ns", "since_ns")
+
+    def __init__(self) -> None:
+        self.since_ns = 0
+        self.presumed_ns = 0  # what it was billed then without having told
+
+    def began(self, now_ns: int) -> None:
+        self.since_ns = now_ns
+
+    def presume(self, bill_ns: int) -> None:
+        self.presumed_ns = bill_ns
+
+
 class Client:
     """One process of a pod on one GPU.
 
@@ -32,6 +49,7 @@ class Client:
     """
 
     __slots__ = (
+        "absence",
         "busy_ns",
         "connected",
         "drop_for",
@@ -39,13 +57,12 @@ class Client:
         "gpu",
         "grant",
         "granted_ns",
+        "grants",
         "hints",
         "hold_mark_ns",
         "holds",
         "idle",
         "key",
-        "left_ns",
-        "presumed_ns",
         "tenant",
         "told_waiting",
         "version",
@@ -72,14 +89,31 @@ class Client:
         self.hold_mark_ns = 0  # what that was when it was let through the gate
         self.wanted_ns = 0
         self.granted_ns = 0
+        self.grants = 0  # LOCK_OK sent on its connection
         self.hints = (False, False, False)  # as last told
         self.told_waiting = False  # WAIT_FOR_MEM was sent for the present request
-        self.left_ns = 0  # when its connection ended
-        self.presumed_ns = 0  # what it was billed then without having told
+        self.absence = Absence()
 
     @property
     def reports_busy(self) -> bool:
         return self.version >= 3
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether LOCK_OK is for it: it stands at the gate, or is being sent away and can be called back."""
+        if self.holds:
+            return self.dropping and self.connected and self.version >= COUNTING_VERSION
+        return self.wants and self.connected
+
+    @property
+    def may_be_green(self) -> bool:
+        """Whether its next grant is its first, and it will not keep its queue short by itself."""
+        return self.version < COUNTING_VERSION and self.grants == 0
+
+    @property
+    def is_green(self) -> bool:
+        """The same of the grant it has."""
+        return self.version < COUNTING_VERSION and self.grants == 1 and self.holds and not self.dropping
 
     def ask(self, now_ns: int) -> None:
         self.wants = True
@@ -93,17 +127,22 @@ class Client:
             self.tenant.wanting -= 1
 
     def enter(self, now_ns: int) -> None:
-        """Through the gate, or held open for it."""
+        """Through the gate, or held open for it: LOCK_OK is sent."""
+        self.grants += 1
         if not self.holds:
-            self.holds = True
-            self.granted_ns = now_ns
-            self.hold_mark_ns = self.busy_ns
-            self.tenant.holding += 1
-            self.tenant.working += 1
+            self.come_in(now_ns)
         elif self.idle:
             self.idle = False
             self.tenant.working += 1
         self.dropping = False
+
+    def come_in(self, now_ns: int) -> None:
+        """It holds from now on, as we know it."""
+        self.holds = True
+        self.granted_ns = now_ns
+        self.hold_mark_ns = self.busy_ns
+        self.tenant.holding += 1
+        self.tenant.working += 1
 
     def close(self) -> None:
         self.dropping = True
@@ -137,14 +176,15 @@ class Client:
 
     def disconnect(self, now_ns: int) -> None:
         self.connected = False
-        self.left_ns = now_ns
+        self.absence.began(now_ns)
 
     def presume(self, bill_ns: int) -> None:
-        self.presumed_ns = bill_ns
+        self.absence.presume(bill_ns)
 
     def unbilled_ns(self, busy_ns: int, now_ns: int) -> int:
         """Of what its counter shows now: what it did since its connection ended, no more than it can have."""
-        return min(busy_ns - self.busy_ns - self.presumed_ns, now_ns - self.left_ns)
+        absence = self.absence
+        return min(busy_ns - self.busy_ns - absence.presumed_ns, now_ns - absence.since_ns)
 
     def take_over(self, former: Client) -> None:
         """The same process on a new connection: it has what the former had, and nobody counts it twice."""
@@ -263,6 +303,11 @@ class Tenant:
         self.lodging = Lodging()
         self.seat = Seat()
         self.tempo = Tempo()
+
+    @property
+    def queues_blindly(self) -> bool:
+        """All its clients are of versions that cannot be told to keep their queues short."""
+        return all(client.version < COUNTING_VERSION for client in self.clients.values())
 
     def stand(self, standing: int) -> None:
         """Only ``Gpu.move`` calls it."""

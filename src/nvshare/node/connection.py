@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from nvshare.core import events
-from nvshare.core.effects import Effect, TellCoreLimit, TellMemoryLimit, TellScheduling
+from nvshare.core.effects import Drop, Effect, Grant, TellCoreLimit, TellMemoryLimit, TellScheduling
 from nvshare.node import logs
 from nvshare.node.telling import FRAMES, TELLERS
 from nvshare.pods.identity import Peer
@@ -35,6 +35,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
     __slots__ = (
         "_decoder",
         "_frames",
+        "_held",
         "_hub",
         "_send",
         "_tellers",
@@ -70,6 +71,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         self._send = connected.send
         self._frames: dict[type[Any], bytes] = {}
         self._tellers: dict[type[Any], Callable[[Any], bytes]] = {}
+        self._held = b""  # said with the next word, or in the loop's next round
 
     def become(self, client: int) -> None:
         """Registered under this id; the two events a client causes most are made once."""
@@ -162,6 +164,8 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
 
     def _speak(self) -> None:
         self._frames = FRAMES[self.dialect.name]
+        if self.dialect.version < V3.version:
+            self._frames = {kind: frame for kind, frame in self._frames.items() if kind is not Grant}
         self._tellers = TELLERS[self.dialect.name]
 
     def tell(self, effect: Effect) -> None:
@@ -177,7 +181,22 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         if teller is not None:
             if self._hub.announcing:
                 _announce(effect)
+            if isinstance(effect, TellScheduling) and self.dialect.version < V3.version:
+                self._write(self._frames[Drop])  # its answer tells that all it sends behind is new
             self._write(teller(effect))
+        elif isinstance(effect, Grant):
+            self._hold_first_grant()
+
+    def _hold_first_grant(self) -> None:
+        """An older client may be dropped right behind it, which helps if it reads both before it launches."""
+        self._frames = FRAMES[self.dialect.name]
+        self._held = self._frames[Grant]
+        self._hub.loop.call_soon(self._say_held)
+
+    def _say_held(self) -> None:
+        held, self._held = self._held, b""
+        if held:
+            self._write(held)
 
     def _answer(self, effect: Effect) -> None:
         """The first thing told: it answers REGISTER or RESUME."""
@@ -213,6 +232,9 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         if transport is None or (self.state is State.CLOSED and transport.is_closing()):
             return
         self._hub.counters.sent[frame[0]] += 1
+        if self._held:
+            self._hub.counters.sent[self._held[0]] += 1
+            frame, self._held = self._held + frame, b""
         waiting_bytes = transport.get_write_buffer_size()
         if not waiting_bytes:
             try:
@@ -257,7 +279,7 @@ def _announce(effect: Effect) -> None:
 # What a registered client's message tells the core, beside the two that are made once.
 _EVENTS: Final[dict[MessageType, Callable[[int, Message], events.Event]]] = {
     _T.TURN_ENDED: lambda client, m: events.LockReleased(
-        client, m.arguments[0], m.arguments[2], bool(m.arguments[3]), m.arguments[4]
+        client, m.arguments[0], m.arguments[2], bool(m.arguments[3]), m.arguments[4], m.arguments[5]
     ),
     _T.BUSY: lambda client, m: _busy(client, m.arguments),
     _T.MEM_UPDATE: lambda client, m: events.MemoryUsed(client, m.memory_usage_bytes),

@@ -53,6 +53,12 @@ class Work:
         lap, offset = divmod(position_ns, self.lap_ns)
         return lap * self.lap_ns + self._ends_ns[bisect_right(self._ends_ns, offset)]
 
+    def end_of(self, position_ns: int, kernels: int) -> int:
+        """Where the last of so many kernels ends, of which the first covers or starts at ``position_ns``."""
+        lap, offset = divmod(position_ns, self.lap_ns)
+        laps, index = divmod(bisect_right(self._ends_ns, offset) + kernels - 1, len(self._ends_ns))
+        return (lap + laps) * self.lap_ns + self._ends_ns[index]
+
     def end_within(self, position_ns: int, ahead_ns: int) -> int:
         """Where the last kernel ends that ends within ``ahead_ns`` of the position."""
         lap, offset = divmod(position_ns + ahead_ns, self.lap_ns)

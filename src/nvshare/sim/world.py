@@ -16,6 +16,7 @@ from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.snapshot import Checkpoint
 from nvshare.sim.device import Device
 from nvshare.sim.measure import Meter, Waits
+from nvshare.sim.old_process import OLD_PROCESSES
 from nvshare.sim.process import UNGATED_AFTER_NS, CollectiveProcess, PacedProcess, Process, Work
 from nvshare.sim.scenario import MS_NS, SECOND_NS, FaultSpec, Scenario, TenantSpec
 
@@ -137,6 +138,7 @@ class World:
         self._receive(self.core, event, now_ns)
 
     def _perform(self, wanted: list[effects.Effect], now_ns: int) -> None:
+        told: set[int] = set()
         for effect in wanted:
             process = self.processes.get(effect.client)
             if process is None:
@@ -150,7 +152,10 @@ class World:
                 action = partial(process.hinted, effect.others_wait, effect.shallow)
             else:
                 continue
-            at_ns = max(now_ns + self._jittered_ns(), process.told_ns + 1)
+            # What is written together arrives together.
+            delay_ns = 0 if effect.client in told else self._jittered_ns()
+            told.add(effect.client)
+            at_ns = max(now_ns + delay_ns, process.told_ns + 1)
             process.told_ns = at_ns
             self.at(at_ns, action)
         wake_ns = self.core.next_deadline_ns()
@@ -268,7 +273,8 @@ class World:
         spec = tenancy.spec
         key = self._new_key()
         work = Work(Random(self.random.getrandbits(64)), *spec.program.kernel_ns)
-        process = _PROCESSES[spec.program.kind](self, tenancy, key, work)
+        kinds = _PROCESSES if spec.protocol >= 3 else _PROCESSES | OLD_PROCESSES
+        process = kinds[spec.program.kind](self, tenancy, key, work)
         tenancy.processes.append(process)
         tenancy.pod_bytes += process.used_bytes
         self.processes[key] = process

@@ -132,7 +132,12 @@ _ROWS: Final = (
     MessageRow(_T.REQ_LOCK, _CLIENT, 1, (), "wants to use the GPU"),
     MessageRow(_T.LOCK_OK, _DAEMON, 1, (), "may use the GPU from now on"),
     MessageRow(
-        _T.DROP_LOCK, _DAEMON, 1, (), "must stop launching, drain, and answer LOCK_RELEASED or TURN_ENDED"
+        _T.DROP_LOCK,
+        _DAEMON,
+        1,
+        (),
+        "must stop launching, drain, and answer LOCK_RELEASED or TURN_ENDED; who has let go already does not"
+        " answer. Before version 3 it also comes before SCHED_OFF and SCHED_ON",
     ),
     MessageRow(_T.LOCK_RELEASED, _CLIENT, 1, (), "has drained, or has nothing to do"),
     MessageRow(
@@ -201,8 +206,9 @@ _ROWS: Final = (
         (),
         "LOCK_RELEASED with the bill: busy time since registration, gaps under 2 ms included; time since the"
         " last completion; longest kernel seen lately; again 1 wants the lock at once and saves a REQ_LOCK;"
-        " worked_ns is for how long it has had work on the GPU since registration",
-        ("busy_ns", "idle_ns", "kernel_ns", "again", "worked_ns"),
+        " grant is one more than the LOCK_OK read on this connection, so that a release never ends a grant it"
+        " has crossed (0: not told); worked_ns is for how long it has had work on the GPU since registration",
+        ("busy_ns", "idle_ns", "kernel_ns", "again", "grant", "worked_ns"),
     ),
     MessageRow(
         _T.BUSY,

@@ -19,6 +19,8 @@ TURN_MIN_NS: Final = 10 * MS
 TURN_MAX_NS: Final = 50 * MS
 TURN_PERIOD_NS: Final = 400 * MS
 """A turn is at most this long times the tenant's share, so that small shares do not wait long."""
+BLIND_TIMES: Final = 4
+"""Turns of clients that cannot tell are so much longer: they are billed for hand-overs, and nobody learns."""
 DEAD_FIRST_GUESS_NS: Final = 400_000
 DEAD_CEILING_NS: Final = 20 * MS
 DEAD_BUDGET_MAX: Final = 2_000  # 2 %, in thousandths of a percent
@@ -177,15 +179,16 @@ class Pace:
         if tempo.mark != self.mark:
             tempo.mark = self.mark
             weight = tenant.account.weight
-            tempo.turn_ns = self.turn_of(weight)
+            tempo.turn_ns = self.turn_of(weight, BLIND_TIMES if tenant.queues_blindly else 1)
             tempo.ahead_ns = self.allowance(weight, tempo.turn_ns)
 
     def forget_fit(self, tenant: Tenant) -> None:
         tenant.tempo.mark = -1
 
-    def turn_of(self, weight: int) -> int:
-        longest = self.effective(weight) * TURN_PERIOD_NS // WHOLE
-        return max(TURN_MIN_NS, min(self.turn_ns, longest))
+    def turn_of(self, weight: int, times: int = 1) -> int:
+        """Several times as long for clients that cannot tell: they are billed for dead time, too."""
+        longest = min(self.effective(weight) * TURN_PERIOD_NS // WHOLE, TURN_MAX_NS)
+        return max(TURN_MIN_NS, min(times * self.turn_ns, longest))
 
     def allowance(self, weight: int, turn_ns: int) -> int:
         """How far ahead of the clock a turn of that length takes an account that started even."""

@@ -34,9 +34,9 @@ def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
 
 
 def open_gates(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    """Let all of a tenant's clients that stand at the gate, or are being sent away from it, pass."""
+    """Let all of a tenant's clients that stand at the gate, or can be called back to it, pass."""
     for client in tenant.clients.values():
-        if (client.wants or client.dropping) and client.connected:
+        if client.may_pass:
             open_gate(gpu, client, now_ns, out)
 
 

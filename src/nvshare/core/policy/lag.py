@@ -36,6 +36,8 @@ AWAY_MOST_NS: Final = 10 * SECOND
 """Who waits for a daemon that is away waits no longer than that: then it runs ungated."""
 REPAYABLE_FREE: Final = 2 * WHOLE // 100
 REPAYABLE_NS: Final = 5 * SECOND
+BREATH_NS: Final = SECOND // 500
+"""Between the release of an older client and the request behind it; no time in which it wanted nothing."""
 ALONE_NS: Final = SECOND // 2
 """What one may be owed beyond what all may: others that are ahead of their quota make up for it."""
 
@@ -53,6 +55,8 @@ def wake(gpu: Gpu, tenant: Tenant) -> None:
         clock = pace.fair
     else:
         return  # ``begin_slices`` levels those without a quota
+    if pace.clock.at_ns - tenant.habits.served_ns <= BREATH_NS and tenant.queues_blindly:
+        return  # it has just let go, and cannot say with its release that it wants more
     if account.virtual_ns < clock.virtual_ns:
         account.cap_lag(turn_ns(gpu, tenant), clock)
 
@@ -155,6 +159,8 @@ def _repayable_ns(gpu: Gpu) -> int:
     """What those who wait may be owed together."""
     outside = len(gpu.residence.outside)
     most_ns = (len(gpu.line.ready) + outside + 1) * gpu.pace.turn_ns
+    for _, _, tenant in gpu.line.ready:  # while one drains longer than a turn the others wait so much longer
+        most_ns += max(0, tenant.habits.tail_ns - gpu.pace.turn_ns)
     if outside:
         most_ns += (outside + 1) * gpu.slice_ns()
     if gpu.pace.free_weight() >= REPAYABLE_FREE:

@@ -7,7 +7,8 @@ Rules:
    the minimum share: behind on that, it queues like a limited tenant; else it gives way to any.
 3. A holder that was dropped for somebody else does not take the turn back by a hair.
 4. Holding without working is not billed.
-5. Unlimited tenants with short kernels may fill the gaps of a holder that works part of the time.
+5. An older client is dropped behind its first grant, so that its queue begins short.
+6. Unlimited tenants with short kernels may fill the gaps of a holder that works part of the time.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ def request(gpu: Gpu, client: Client, now_ns: int, out: list[Effect], back: bool
     client.ask(now_ns)
     if standing == IDLE:
         gpu.move(tenant, ASKING, now_ns)
-    elif standing in (HOLDING, TOGETHER):
+    elif standing in (HOLDING, TOGETHER) and client.may_pass:
         gates.open_gate(gpu, client, now_ns, out)
+        _shorten_queues(gpu, tenant, now_ns, out)
 
 
 def wake(gpu: Gpu, tenant: Tenant, now_ns: int, back: bool = False) -> None:
@@ -129,7 +131,7 @@ def resume_hold(gpu: Gpu, client: Client, known: bool, now_ns: int, out: list[Ef
     tenant.hold.admit(client, lag.lag_ns(gpu, tenant, now_ns))
     if tenant.hold.shared:
         tenant.account.expect_all()
-    client.enter(now_ns)
+    client.come_in(now_ns)
     tenant.account.open(now_ns)
     tenant.figures.begin_work(gpu.figures.shared, now_ns)
     gpu.activate(tenant, now_ns)
@@ -291,7 +293,14 @@ def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -
     gpu.figures.handovers.add_one()
     tenant.habits.note_turn()
     gates.open_gates(gpu, tenant, now_ns, out)
+    _shorten_queues(gpu, tenant, now_ns, out)
     return True
+
+
+def _shorten_queues(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
+    """An older client queues 64 kernels at first, and one after a DROP: so it is dropped before it begins."""
+    if gpu.must_pace() and any(client.is_green for client in tenant.clients.values()):
+        drop(gpu, tenant, DropReason.TURN, now_ns, out)
 
 
 def _start_group(gpu: Gpu, entitled: bool, now_ns: int, out: list[Effect]) -> bool:
@@ -303,14 +312,17 @@ def _start_group(gpu: Gpu, entitled: bool, now_ns: int, out: list[Effect]) -> bo
 
 
 def join_group(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-    for tenant in list(gpu.line.free):
+    joining = list(gpu.line.free)
+    for tenant in joining:
         gpu.move(tenant, TOGETHER, now_ns)
         tenant.habits.note_turn()
         gates.open_gates(gpu, tenant, now_ns, out)
+    for tenant in joining:  # when all are in: whose drain nobody waits for leaves the group at once
+        _shorten_queues(gpu, tenant, now_ns, out)
 
 
 def may_fill_gaps(gpu: Gpu) -> bool:
-    """Rule 5: the holder leaves gaps, and all who would fill them have short kernels."""
+    """Rule 6: the holder leaves gaps, and all who would fill them have short kernels."""
     holder, line = gpu.floor.holder, gpu.line
     if holder is None or not line.free or holder.account.duty_percent > BESIDE_DUTY_PERCENT:
         return False

@@ -9,7 +9,10 @@ Rules:
 4. A pod on several GPUs may spin on one for what stands at its gate on another. It never waits for its
    turn for longer than half a second, whatever it owes. Nor does one that is known not to drain, until it
    owes DEBT_MOST_NS: then its quota is what it waits for.
-5. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
+5. Clients of older versions are not told to keep their queues short, and the next one running beside such a
+   queue would cost both: their drains are waited for ten times as long, but for one after a late one. They
+   cannot be called back, so one that ends late was long, and waited for nobody.
+6. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
    answered it.
 """
 
@@ -27,12 +30,16 @@ from nvshare.core.tenant import Tenant
 
 TURNS: Final = 10
 PERIOD_NS: Final = 500 * MS
+BLIND_GRACES: Final = 10
+BLIND_TURNS: Final = 1
 DEBT_MOST_NS: Final = 5_000 * MS
 """What one that is known not to drain may owe and still be let in early."""
 
 
 def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
     least_ns = gpu.settings.drain_grace_ns
+    if tenant.queues_blindly and not tenant.spans_gpus and not tenant.habits.late_turns:
+        return BLIND_GRACES * least_ns
     grace_ns = 4 * tenant.habits.tail_ns
     if grace_ns <= least_ns:
         return least_ns
@@ -78,7 +85,7 @@ def _note_unresponsive(gpu: Gpu, tenant: Tenant) -> None:
 
 
 def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    tenant.habits.drains_late(TURNS)
+    tenant.habits.drains_late(BLIND_TURNS if tenant.queues_blindly else TURNS)
     gates.open_gates(gpu, tenant, now_ns, out)
     gpu.floor.look_at(tenant, now_ns + _open_ns(gpu, tenant))
 
@@ -106,7 +113,7 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
             hold.drop(now_ns)
         gates.close_gates(gpu, tenant, DropReason.TURN, out)
         floor.look_at(tenant, now_ns + PERIOD_NS)
-    elif tenant.wanting:
+    elif tenant.wanting and any(client.may_pass for client in tenant.clients.values()):
         _reopen(gpu, tenant, now_ns, out)
     else:
         floor.look_at(tenant, now_ns + PERIOD_NS)
