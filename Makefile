@@ -13,7 +13,7 @@ STEPS ?= 10000000
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-old-clients verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ verify-core: $(READY) compiled ## the core under 20,000,000 random events, every
 
 verify-grants: $(READY) compiled ## clients of every dialect, their messages delayed at will: no hold is lost; STEPS=, SEED=
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.core.crossings --steps $(STEPS) --seed $(SEED)
+
+verify-gpu-time: $(READY) simgpu interposer ## GPU time as shown beside the card's own count, every workload and mix, as a table
+	$(BIN)/python -m tests.interposer.gpu_time
 
 verify-old-clients: $(READY) simgpu interposer ## shares of processes that speak protocol 2, on a simulated GPU
 	$(BIN)/python -m tests.interposer.old_shares

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.exporters.node import free_port
-from tests.interposer.harness import Node
+from tests.interposer.harness import Node, stopped
 from tests.node.harness import DaemonProcess
 
 CARDS: Final = "t4:1"
@@ -34,7 +34,7 @@ class Program(NamedTuple):
     def command(self, node: Node, seconds: float) -> list[str]:
         name, *arguments = self.words.split()
         if name.startswith("w"):
-            length = ["--duration", str(seconds)] if name == "w5" else []
+            length = ["--duration", str(seconds)] if name == "w5" else ["--scale", str(seconds / 10)]
             return [sys.executable, "-m", "nvshare.workloads", name, *arguments, *length]
         return [node.program(name), str(seconds), *arguments]
 
@@ -135,12 +135,39 @@ class _Watch:
                     self.shown_ns[pod] = max(self.shown_ns[pod], tenant["gpu_time_ns"])
 
 
-def measure(directory: Path, mix: str, seconds: float) -> Result:
+def _node(directory: Path) -> Node:
+    """With a look at NVML every second, as the daemon of an installation has."""
+    directory.mkdir(exist_ok=True)
     node = Node(directory, CARDS)
     metrics = {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_METRICS_ADDR": f"127.0.0.1:{free_port()}"}
     node.daemon = DaemonProcess(directory, arguments=["--gpus", "nvml"], environment=node.simulated | metrics)
+    node.daemon.start()
+    return node
+
+
+def stopped_grows_by(directory: Path) -> int:
+    """What a program's GPU time grows by in two seconds in which it is stopped."""
+    node = _node(directory)
     try:
-        node.daemon.start()
+        child = node.start(*Program("w5").command(node, 60.0), pod="p0")
+        watch = _Watch(node, {"p0": child})
+        while watch.shown_ns["p0"] < 500_000_000:
+            time.sleep(0.02)
+            watch.look()
+        with stopped(child.pid):
+            time.sleep(2)  # what it had told before is counted by then
+            watch.look()
+            before_ns = watch.shown_ns["p0"]
+            time.sleep(2)  # the measurement itself
+            watch.look()
+            return watch.shown_ns["p0"] - before_ns
+    finally:
+        node.close()
+
+
+def measure(directory: Path, mix: str, seconds: float) -> Result:
+    node = _node(directory)
+    try:
         programs = {f"p{number}": program for number, program in enumerate(MIXES[mix])}
         for pod, program in programs.items():
             if program.quota < 100:
@@ -187,7 +214,7 @@ def print_result(result: Result) -> None:
 def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mix", nargs="*", help="which; all by default")
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long a mix runs (10)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long a mix runs (20)")
     given = parser.parse_args(list(arguments) if arguments is not None else None)
     print(f"{'mix':27} {'program':26} {'quota':>5} {'card s':>8} {'shown s':>8} {'error %':>7}")
     faults = []

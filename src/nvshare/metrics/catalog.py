@@ -440,7 +440,8 @@ UNRESPONSIVE = _row(
 POD_OCCUPIED = _row(
     "nvshare_pod_gpu_occupied_seconds_total",
     POD_GPU,
-    "GPU time the pod has had; where several ran together, its part of it.",
+    "Time the GPU worked for the pod, as its processes tell; where several worked at once, its part of it. Of"
+    " programs that cannot tell, protocol 2 and older: what NVML says, or without NVML the time they held.",
     "scheduler",
 )
 POD_ENTITLED = _row(

@@ -1,0 +1,35 @@
+"""GPU time as shown beside what the card counted; the whole table is ``python -m tests.interposer.gpu_time``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.interposer.gpu_time import MIXES, SAMPLE, measure, stopped_grows_by
+from tests.noise import despite_noise
+
+SAMPLE_PERCENT = 10.0
+"""For a short run on a machine with other work; the table's bounds are for long ones."""
+
+
+@pytest.mark.parametrize("mix", SAMPLE)
+def test_gpu_time_is_what_the_card_counted(tmp_path: Path, mix: str) -> None:
+    attempts = iter(range(10))
+
+    def check() -> None:
+        result = measure(tmp_path / str(next(attempts)), mix, 5.0)
+        assert [row for row in result.rows if abs(row.error_percent) > SAMPLE_PERCENT] == []
+
+    despite_noise(check)
+
+
+def test_a_stopped_program_grows_by_nothing(tmp_path: Path) -> None:
+    assert stopped_grows_by(tmp_path) == 0
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("mix", MIXES)
+def test_gpu_time_of_every_mix(tmp_path: Path, mix: str) -> None:
+    result = measure(tmp_path, mix, 20.0)
+    assert result.faults() == []
