@@ -165,7 +165,7 @@ static void reached(struct lane *lane, struct marker *marker, uint64_t now_ns)
     if (launches && at_ns > lane->gate->done_ns)
         lane->gate->done_ns = at_ns;
     lane->head = (lane->head + 1) % MARKERS;
-    if (unfinished(lane))
+    if (unfinished(lane) || lane->head != lane->tail)
         lane->seen_ns = lane->seen_ns > at_ns ? lane->seen_ns : at_ns;
     else if (at_ns > marker->put_ns + AT_ONCE_NS)
         stretch_ends(lane, at_ns);
@@ -255,6 +255,7 @@ void lane_launched(struct lane *lane, uint64_t now_ns)
     }
     if (!lane->stretch_ns)
         stretch_begins(lane, now_ns);
+    lane->gate->worked.voided = false;
     lane->launched++;
     lane->last_ns = lane->seen_ns = now_ns;
 }

@@ -23,7 +23,6 @@ static void burst_begins(struct worked *worked, uint64_t now_ns)
     worked->alike = 0;
     worked->burst_from_ns = now_ns;
     worked->measuring = true;
-    worked->voided = false;
 }
 
 bool burst_ends(struct gate *gate, uint64_t now_ns)

@@ -1,4 +1,4 @@
-"""GPU time as shown beside what the card counted; the whole table is ``python -m tests.interposer.gpu_time``."""
+"""GPU time as shown beside what the card counted; ``make verify-gpu-time`` has the whole table."""
 
 from __future__ import annotations
 
