@@ -71,7 +71,7 @@ def forget_former(gpu: Gpu, former: int, now_ns: int, out: list[Effect]) -> None
 def _add(gpu: Gpu, tenant: Tenant, key: int, version: int, now_ns: int) -> Client:
     if tenant.standing == RESUMING:
         gpu.move(tenant, IDLE, now_ns)
-    client = Client(key, tenant, gpu, version)
+    client = Client(key, tenant, gpu, version, now_ns)
     if tenant.limited and not tenant.clients:
         gpu.pace.count_limited(1)
     tenant.add_client(client)
@@ -106,7 +106,7 @@ def resume(
 ) -> Client:
     client = _add(gpu, tenant, event.client, 3, now_ns)
     client.tell_busy(event.busy_ns)
-    client.work.tell(event.busy_ns if event.worked_ns is None else event.worked_ns)
+    client.work.begin(event.busy_ns if event.worked_ns is None else event.worked_ns, now_ns)
     _tell_terms(client, scheduling_on, out)
     expected = gpu.returning.back(event.former)
     restarted = expected is not None

@@ -71,7 +71,7 @@ class Client:
         "work",
     )
 
-    def __init__(self, key: int, tenant: Tenant, gpu: Gpu, version: int) -> None:
+    def __init__(self, key: int, tenant: Tenant, gpu: Gpu, version: int, now_ns: int) -> None:
         self.key = key
         self.tenant = tenant
         self.gpu = gpu
@@ -85,7 +85,7 @@ class Client:
         self.dropping = False  # DROP was sent, the release has not come
         self.idle = False  # holds, and has told us that nothing runs
         self.busy_ns = 0  # cumulative, as last reported
-        self.work = Work()
+        self.work = Work(now_ns)
         self.hold_mark_ns = 0  # what that was when it was let through the gate
         self.wanted_ns = 0
         self.granted_ns = 0

@@ -20,6 +20,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from nvshare.core.books.floor import Floor
     from nvshare.core.tenant import Client
 
 SLOT_NS: Final = 500_000
@@ -35,16 +36,7 @@ MOST_SLOTS: Final = 4 * (WINDOW_NS + LATE_NS) // SLOT_NS
 
 
 def parts(slots: list[int]) -> list[float]:
-    """Of the slots in which each had work, as bits: the mean of 1 / n, n having had work in that slot.
-
-    In a crowd n is the mean over all slots: when each had work makes less of a difference there, and is much
-    to count.
-    """
-    if len(slots) > CROWD:
-        anybody = 0
-        for own in slots:
-            anybody |= own
-        return [anybody.bit_count() / max(1, sum(own.bit_count() for own in slots))] * len(slots)
+    """Of the slots in which each had work, as bits: the mean of 1 / n, n having had work in that slot."""
     counts = _counts(slots)
     found = []
     for own in slots:
@@ -81,14 +73,16 @@ class Work:
         "excess_ns",
         "first_slot",
         "had_ns",
+        "heard_ns",
         "slots",
         "told_at_ns",
         "told_ns",
         "untallied_ns",
     )
 
-    def __init__(self) -> None:
-        self.told_ns = 0  # cumulative
+    def __init__(self, now_ns: int) -> None:
+        self.told_ns = 0  # cumulative, as far as it is believed
+        self.heard_ns = now_ns  # when it last told
         self.untallied_ns = 0  # of that, what is not yet divided among those who ran at once
         self.told_at_ns = 0
         self.by_nvml = False  # it tells nothing, and NVML does
@@ -99,15 +93,23 @@ class Work:
         self.slots = 0  # in which it had work and which are not looked at yet, from ...
         self.first_slot = 0
 
-    def tell(self, told_ns: int) -> int:
-        """How much more than before."""
+    def begin(self, told_ns: int, now_ns: int) -> None:
+        """What it told a former daemon, or on a former connection, is counted."""
+        self.told_ns, self.heard_ns = told_ns, now_ns
+
+    def tell(self, told_ns: int, now_ns: int) -> int:
+        """How much more than before: no more than time has passed; the rest is for the next time."""
         more_ns = told_ns - self.told_ns
+        passed_ns = now_ns - self.heard_ns
+        self.heard_ns = now_ns
+        if more_ns > passed_ns:
+            more_ns = passed_ns
         if more_ns > 0:
-            self.told_ns = told_ns
+            self.told_ns += more_ns
         return more_ns
 
     def note_slots(self, slots: int, first_slot: int) -> None:
-        if not self.slots:
+        if not self.slots or first_slot - self.first_slot > MOST_SLOTS:
             self.slots, self.first_slot = slots, first_slot
         elif first_slot >= self.first_slot:
             self.slots |= slots << (first_slot - self.first_slot)
@@ -140,7 +142,7 @@ class Work:
         self.had_ns = 0
 
     def placed(self) -> int:
-        """How many slots it told of; what was told without any was just before it was told (rule 3)."""
+        """How many slots it told of; what was told without any was just before it was told (rule 4)."""
         count = self.slots.bit_count()
         missing = min(self.untallied_ns // SLOT_NS, MOST_SLOTS // 2) - count
         if missing > count or not count:
@@ -176,18 +178,19 @@ class GpuTime:
     def alone(self, client: Client, worked_ns: int, from_ns: int, now_ns: int) -> None:
         """The card worked that long for a client that had it for itself, or with others of its pod."""
         client.work.alone = True
+        client.work.slots = 0
         client.tenant.had_gpu_time(from_ns, now_ns, client.work.corrected(worked_ns))
 
-    def in_group(self, client: Client, only: bool, worked_ns: int, now_ns: int) -> None:
-        """A client had work on the card that long since it last told; now it is the only one, or not."""
+    def in_group(self, client: Client, floor: Floor, worked_ns: int, now_ns: int) -> None:
+        """A client had work on the card that long since it last told; others may have been there, too."""
         work = client.work
-        if only and work.told_at_ns > self._mixed_ns:
+        if work.told_at_ns > self._mixed_ns and floor.has_only(client.tenant) and client.tenant.holding == 1:
             self.alone(client, worked_ns, work.told_at_ns, now_ns)
-        else:
-            self.beside_others(client, worked_ns, now_ns)
-            if not only:
-                self._mixed_ns = now_ns
-        work.told_at_ns = now_ns
+            work.told_at_ns = now_ns
+            return
+        if floor.together != 1 or client.tenant.holding != 1 or not floor.has_only(client.tenant):
+            self._mixed_ns = now_ns
+        self.beside_others(client, worked_ns, now_ns)
 
     def note_slots(self, client: Client, slots: int, end_slot: int, now_ns: int) -> None:
         """A client tells when it had work; what cannot be true, or is not new, is not heard."""
@@ -233,7 +236,25 @@ class GpuTime:
         self._divide(until_ns // SLOT_NS, now_ns)
         self._from_ns = now_ns
 
+    def _divide_among_many(self, now_ns: int) -> None:
+        """In a crowd the card works all the time; when each had work makes little difference there."""
+        sharers, self._sharers = self._sharers, []
+        told_ns = longest_ns = 0
+        until_ns = self._from_ns
+        for client in sharers:
+            told_ns += client.work.untallied_ns
+            longest_ns = max(longest_ns, client.work.untallied_ns)
+            until_ns = max(until_ns, client.work.told_at_ns)
+        passed_ns = min(told_ns, max(longest_ns, until_ns - self._from_ns))
+        for client in sharers:
+            work = client.work
+            client.tenant.had_gpu_time(self._from_ns, now_ns, work.untallied_ns * passed_ns // told_ns)
+            work.untallied_ns = work.slots = 0
+
     def _divide(self, end_slot: int, now_ns: int) -> None:
+        if len(self._sharers) > CROWD:
+            self._divide_among_many(now_ns)
+            return
         sharers, self._sharers = self._sharers, []
         first_slot = end_slot - MOST_SLOTS
         told = [client.work.placed() for client in sharers]

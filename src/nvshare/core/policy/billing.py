@@ -52,14 +52,13 @@ def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: in
 
 def report_work(gpu: Gpu, client: Client, worked_ns: int, now_ns: int) -> None:
     """A client tells how long it had work on the card in all."""
-    more_ns = client.work.tell(worked_ns)
+    more_ns = client.work.tell(worked_ns, now_ns)
     if more_ns > 0:
         hold = client.tenant.hold
         if client.holds and hold.alone and not gpu.floor.undrained:
             hold.note_work(more_ns)
         else:
-            only = gpu.floor.has_only(client.tenant) and client.tenant.holding == 1
-            gpu.gpu_time.in_group(client, only, more_ns, now_ns)
+            gpu.gpu_time.in_group(client, gpu.floor, more_ns, now_ns)
 
 
 def charge(gpu: Gpu, tenant: Tenant, bill_ns: int, now_ns: int) -> None:
