@@ -77,7 +77,7 @@ def test_slots_of_another_time_are_not_heard(end_slot: int) -> None:
     bench.now_ns += 100 * SECOND
     together(bench, 2)
     bench.pass_ms(100)
-    bench.do(events.BusyReported(1, MS, 0, MS, end_slot, (1 << SLOTS_TOLD) - 1))
+    bench.do(events.BusyReported(1, 0, 0, 0, end_slot, (1 << SLOTS_TOLD) - 1))
     assert bench.scheduler.clients[1].work.slots == 0
 
 
@@ -91,7 +91,7 @@ def test_a_crowd_has_what_there_is() -> None:
             report(bench, key, (step + 1) * 100 * MS)
     bench.settle()
     shown = [gpu_time_ms(bench, f"p{key}") for key in range(1, count + 1)]
-    assert shown == pytest.approx([2000 / count] * count, rel=0.05)
+    assert shown == pytest.approx([2000 / count] * count, rel=0.1)
 
 
 def test_what_the_card_spends_on_switching_is_taken_from_nvml() -> None:

@@ -50,7 +50,7 @@ def test_without_nvml_nobody_knows_when_a_pod_last_worked(place: Path) -> None:
     with metrics_node(place, LD_LIBRARY_PATH="", NVSHARE_SIM="") as node:
         client = node.daemon.client("p", gpu_key())
         client.lock()
-        client.send(T.TURN_ENDED, arguments=(MS, 0, MS, 0, MS))
+        client.send(T.TURN_ENDED, arguments=(MS, 0, MS, 0, 0, MS))
         client.round_trip()
         assert node.scrape().value(LAST_KERNEL, pod="p") > 0
         turn(node, on=False)

@@ -75,7 +75,7 @@ def test_an_old_client_that_drains_is_not_granted_before_it_has_let_go(
     assert T.LOCK_OK not in heard_within(slow, 10 * GRACE_SEC)
     slow.send(T.LOCK_RELEASED)
     slow.send(T.REQ_LOCK)
-    other.send(T.TURN_ENDED, arguments=(10**6, 0, 10**6, 0, 2))
+    other.send(T.TURN_ENDED, arguments=(10**6, 0, 10**6, 0, 2, 10**6))
     slow.expect(T.LOCK_OK)
     other.send(T.REQ_LOCK)
     slow.expect(T.DROP_LOCK)  # it is known to hold, so that it must let go again
@@ -90,9 +90,9 @@ def test_a_turn_that_ended_before_the_gate_was_opened_again_does_not_end_the_new
     slow, other = dropped(hasty, V3)
     other.expect(T.LOCK_OK)
     slow.expect(T.LOCK_OK)  # opened again; what follows was sent before that was read
-    slow.send(T.TURN_ENDED, arguments=(10**6, 0, 10**6, again, 2))
+    slow.send(T.TURN_ENDED, arguments=(10**6, 0, 10**6, again, 2, 10**6))
     slow.expect(T.DROP_LOCK)  # it holds, and is told to let go
-    slow.send(T.TURN_ENDED, arguments=(2 * 10**6, 0, 10**6, 0, 3))
+    slow.send(T.TURN_ENDED, arguments=(2 * 10**6, 0, 10**6, 0, 3, 2 * 10**6))
     slow.round_trip()
     assert row_of(hasty, slow)["state"] == "idle"
 
@@ -101,13 +101,13 @@ def test_one_that_does_not_count_its_grants_is_found_when_it_works(hasty: Daemon
     slow, other = dropped(hasty, V3)
     other.expect(T.LOCK_OK)
     slow.expect(T.LOCK_OK)
-    slow.send(T.TURN_ENDED, arguments=(10**6, 0, 10**6, 0, 0))
+    slow.send(T.TURN_ENDED, arguments=(10**6, 0, 10**6, 0, 0, 10**6))
     slow.round_trip()
     assert row_of(hasty, slow)["state"] == "idle"
-    slow.send(T.BUSY, arguments=(2 * 10**6, 0))
+    slow.send(T.BUSY, arguments=(2 * 10**6, 0, 2 * 10**6, 0, 0, 0, 0, 0))
     slow.expect(T.DROP_LOCK)
     assert row_of(hasty, slow)["state"] == "draining"
-    slow.send(T.TURN_ENDED, arguments=(3 * 10**6, 0, 10**6, 0, 0))
+    slow.send(T.TURN_ENDED, arguments=(3 * 10**6, 0, 10**6, 0, 0, 3 * 10**6))
     slow.round_trip()
     assert row_of(hasty, slow)["state"] == "idle"
 

@@ -23,8 +23,8 @@ LIFE = (
     Message(T.REQ_LOCK),
     Message(T.MEM_RESERVE, arguments=(1, 1 << 20)),
     Message(T.MEM_USED, arguments=(1 << 20, 1)),
-    Message(T.BUSY, arguments=(10**6, 0)),
-    Message(T.TURN_ENDED, arguments=(10**7, 0, 10**6, 1, 0)),
+    Message(T.BUSY, arguments=(10**6, 0, 10**6, 0, 0, 0, 0, 0)),
+    Message(T.TURN_ENDED, arguments=(10**7, 0, 10**6, 1, 0, 10**7)),
     Message(T.LOCK_RELEASED),
     Message(T.KEEP_ALIVE, arguments=(1, 0)),
 )

@@ -50,7 +50,7 @@ def test_a_waiter_that_registers_again_takes_nobody_with_it(daemon: DaemonProces
     with standing_still(daemon.pid):
         for _ in range(repeated):
             register_again(offender)
-        holder.send(T.TURN_ENDED, arguments=(10**6, 0, 10**6, 0, 0))
+        holder.send(T.TURN_ENDED, arguments=(10**6, 0, 10**6, 0, 0, 10**6))
     bystander.expect(T.LOCK_OK)
     holder.round_trip()
     assert offender.ended()

@@ -169,7 +169,7 @@ def test_nothing_exclusive_is_granted_until_all_are_back(daemon: DaemonProcess) 
     gpu = daemon.control.ask("GET", "/v1/gpus")["gpus"][0]
     assert gpu["running_clients"] == 1, "the holder holds on"
     holding.expect(T.DROP_LOCK)
-    holding.send(T.TURN_ENDED, arguments=(2 * 10**6, 0, 10**6, 0, 0))
+    holding.send(T.TURN_ENDED, arguments=(2 * 10**6, 0, 10**6, 0, 0, 2 * 10**6))
     back.expect(T.LOCK_OK)
 
 
@@ -192,7 +192,7 @@ def test_bills_are_differences(daemon: DaemonProcess) -> None:
     daemon.set_quota("pod", core_percent=50)
     first = daemon.client("pod")
     first.lock()
-    first.send(T.TURN_ENDED, arguments=(3_000_000, 0, 1_000_000, 0, 0))
+    first.send(T.TURN_ENDED, arguments=(3_000_000, 0, 1_000_000, 0, 0, 3_000_000))
     first.round_trip()
     daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
     daemon.kill()

@@ -75,7 +75,7 @@ def register(roster: Roster, connection: Any) -> int:
 
 
 def resume(roster: Roster, connection: Any, former: int) -> None:
-    figures = (EPOCH, 5, 6, 7, 0, 0, 0)
+    figures = (EPOCH, 5, 6, 7, 0, 0, 0, 6)
     roster.resume(connection, Message(MessageType.RESUME, id=former, arguments=figures))
 
 

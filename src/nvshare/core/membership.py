@@ -115,7 +115,7 @@ def resume(
         _replace(gpu, former, client, event, now_ns, out)
     elif expected is not None:
         busy_ns = gpu.returning.busy_while_away_ns(expected, event.busy_ns, now_ns)
-        billing.charge(gpu, tenant, gpu.returning.unbilled_ns(tenant.pod, busy_ns), now_ns)
+        billing.charge(gpu, tenant, gpu.returning.unbilled_ns(tenant.pod, busy_ns))
     memory = (event.used_bytes, event.reserve_seq, event.reserve_bytes)
     tenant.memory.resume(client.key, event.former, *memory, now_ns, out)
     gpu.set_used(tenant, tenant.memory.used_bytes)
@@ -137,7 +137,7 @@ def _replace(
     """Rule 1: what both agree on goes on; what the process no longer has ends."""
     tenant = client.tenant
     if not former.holds:  # its hold ended with its connection; what it did since is billed now
-        billing.charge(gpu, tenant, former.unbilled_ns(event.busy_ns, now_ns), now_ns)
+        billing.charge(gpu, tenant, former.unbilled_ns(event.busy_ns, now_ns))
     elif not event.holds:
         turns.release(gpu, former, event.busy_ns, 0, now_ns, out)
     if former.wants and (event.holds or not event.wants):  # who holds asks again when it lets go
@@ -145,6 +145,7 @@ def _replace(
     gpu.gpu_time.settle(former, now_ns)
     tenant.hold.hand_over(former, client)
     client.take_over(former)
+    billing.report_work(gpu, client, event.busy_ns if event.worked_ns is None else event.worked_ns, now_ns)
     former.disconnect(now_ns)
     tenant.remove_client(former)
     gpu.pace.forget_fit(tenant)

@@ -161,7 +161,7 @@ class Scheduler:
         gpu = client.gpu
         if worked_ns is None:
             worked_ns = busy_ns
-        if worked_ns is not None:
+        if worked_ns is not None and (client.holds or not self.on):
             billing.report_work(gpu, client, worked_ns, now_ns)
         if self._recalls and self._recalls.expects(key):
             self._recalls.came(key)
@@ -194,9 +194,10 @@ class Scheduler:
             return
         gpu = client.gpu
         self._bring(gpu, now_ns)
-        if slots:
-            gpu.gpu_time.note_slots(client, slots, slots_end, now_ns)
-        billing.report_work(gpu, client, busy_ns if worked_ns is None else worked_ns, now_ns)
+        if client.holds or not self.on:  # who may not work is not believed that it does
+            if slots:
+                gpu.gpu_time.note_slots(client, slots, slots_end, now_ns)
+            billing.report_work(gpu, client, busy_ns if worked_ns is None else worked_ns, now_ns)
         if not client.holds and idle_ns == 0 and self._may_have_lost(client):
             membership.find_hold(gpu, client, busy_ns, now_ns, out)
             self._advance(gpu, now_ns, out)

@@ -196,8 +196,7 @@ class Client:
         self.granted_ns = former.granted_ns
         self.hold_mark_ns = former.hold_mark_ns
         self.busy_ns = max(self.busy_ns, former.busy_ns)
-        if self.holds:
-            self.work = former.work
+        self.work = former.work
 
 
 class Habits:

@@ -30,6 +30,7 @@ LATE_NS: Final = 300_000_000
 """By then everybody has told of a moment: clients that work tell ten times a second."""
 EXCESS_MOST_NS: Final = 5_000_000_000
 SAMPLES_MAX: Final = 16
+NVML_SILENT_NS: Final = 10_000_000_000
 CROWD: Final = 16
 MOST_SLOTS: Final = 4 * (WINDOW_NS + LATE_NS) // SLOT_NS
 """Of those of which a client may have told and nobody has looked at yet."""
@@ -68,12 +69,12 @@ class Work:
 
     __slots__ = (
         "alone",
-        "by_nvml",
         "divided",
         "excess_ns",
         "first_slot",
         "had_ns",
         "heard_ns",
+        "nvml_ns",
         "slots",
         "told_at_ns",
         "told_ns",
@@ -85,7 +86,7 @@ class Work:
         self.heard_ns = now_ns  # when it last told
         self.untallied_ns = 0  # of that, what is not yet divided among those who ran at once
         self.told_at_ns = 0
-        self.by_nvml = False  # it tells nothing, and NVML does
+        self.nvml_ns = -1  # of one that tells nothing: when NVML last did
         self.had_ns = 0  # counted since NVML last told, as if it told nothing
         self.divided = False  # some of that was divided among several
         self.alone = False  # some was not, and is counted as soon as it is told
@@ -125,6 +126,13 @@ class Work:
         self.first_slot = end_slot
         return slots & ((1 << (end_slot - first_slot)) - 1)
 
+    def untold(self, held_ns: int, now_ns: int) -> int:
+        """Of what one held that tells nothing: what NVML has not told of, either."""
+        if self.nvml_ns < 0:
+            return held_ns
+        silent_ns = now_ns - self.nvml_ns
+        return min(held_ns, silent_ns) if silent_ns > NVML_SILENT_NS else 0
+
     def corrected(self, had_ns: int) -> int:
         """With what is to be made up for, half of it at most."""
         self.had_ns += had_ns
@@ -151,8 +159,8 @@ class Work:
         return self.slots.bit_count()
 
     def take(self, slots: int, told: int) -> int:
-        """What it worked in so many of the slots it told of."""
-        worked_ns = self.untallied_ns * slots // told
+        """What it worked in so many of the slots it told of; all of it if no other is left to look at."""
+        worked_ns = self.untallied_ns * slots // told if self.slots else self.untallied_ns
         self.untallied_ns -= worked_ns
         return worked_ns
 
@@ -177,9 +185,12 @@ class GpuTime:
 
     def alone(self, client: Client, worked_ns: int, from_ns: int, now_ns: int) -> None:
         """The card worked that long for a client that had it for itself, or with others of its pod."""
-        client.work.alone = True
-        client.work.slots = 0
-        client.tenant.had_gpu_time(from_ns, now_ns, client.work.corrected(worked_ns))
+        work = client.work
+        work.alone = True
+        work.slots = 0
+        if not client.reports_busy:
+            work.told_ns += worked_ns
+        client.tenant.had_gpu_time(from_ns, now_ns, work.corrected(worked_ns))
 
     def in_group(self, client: Client, floor: Floor, worked_ns: int, now_ns: int) -> None:
         """A client had work on the card that long since it last told; others may have been there, too."""
@@ -213,7 +224,8 @@ class GpuTime:
         """NVML: for how long the card worked for some clients, from its last word to then (rule 3)."""
         for client, worked_ns in clients:
             if not client.reports_busy:
-                client.work.by_nvml = True
+                client.work.nvml_ns = now_ns
+                client.work.told_ns += worked_ns
                 client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, worked_ns)
         told = [each for each in clients if each[0].reports_busy]
         self._samples.append(Sample(at_ns, told))
@@ -270,5 +282,9 @@ class GpuTime:
 
     def settle(self, client: Client, now_ns: int) -> None:
         """A client is about to go: what it told is divided before."""
-        if client.work.untallied_ns:
+        work = client.work
+        if work.untallied_ns:
             self.tally(now_ns, late_ns=-SLOT_NS)
+        if work.untallied_ns:
+            self._sharers.remove(client)
+            work.untallied_ns = work.slots = 0

@@ -61,13 +61,12 @@ def report_work(gpu: Gpu, client: Client, worked_ns: int, now_ns: int) -> None:
             gpu.gpu_time.in_group(client, gpu.floor, more_ns, now_ns)
 
 
-def charge(gpu: Gpu, tenant: Tenant, bill_ns: int, now_ns: int) -> None:
+def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
     """Bill without a hold; its place in a queue is by what it was billed."""
     if bill_ns <= 0:
         return
     seated = gpu.unseat(tenant)
     tenant.account.charge(bill_ns)
-    tenant.had_gpu_time(now_ns - bill_ns, now_ns, bill_ns)
     if seated:
         gpu.reseat(tenant)
 
@@ -110,15 +109,17 @@ def _note_gpu_time(gpu: Gpu, tenant: Tenant, held_ns: int, bill_ns: int, told: b
     hold = tenant.hold
     client = hold.client
     cannot_tell = hold.from_ns == 0
-    if client is None or (cannot_tell and client.work.by_nvml):
+    if client is None:
         return
     if hold.alone:
         worked_ns = hold.worked_since_settled()
-        if cannot_tell or not told or (hold.shared and worked_ns > held_ns):
+        if cannot_tell:
+            worked_ns = client.work.untold(bill_ns, now_ns)
+        elif not told or (hold.shared and worked_ns > held_ns):
             worked_ns = bill_ns
         gpu.gpu_time.alone(client, worked_ns, now_ns - held_ns, now_ns)
     elif cannot_tell and bill_ns:
-        gpu.gpu_time.beside_others(client, bill_ns, now_ns)
+        gpu.gpu_time.beside_others(client, client.work.untold(bill_ns, now_ns), now_ns)
 
 
 def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int) -> int:

@@ -116,9 +116,9 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) ->
 def untold_part_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
     """Of the present hold of one whose clients cannot tell what they do with it: its part so far."""
     client = tenant.hold.client
-    if client is None or client.reports_busy or client.work.by_nvml:
+    if client is None or client.reports_busy:
         return 0
-    held_ns = tenant.account.held_since_settled(now_ns)
+    held_ns = client.work.untold(tenant.account.held_since_settled(now_ns), now_ns)
     return min(held_ns, tenant.figures.part_until(gpu.figures.shared, now_ns))
 
 
