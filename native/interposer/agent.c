@@ -17,6 +17,8 @@
 #define TAIL_AGE_NS (MS * 3 / 10) /* a stream that got nothing for so long gets a marker behind its last launch */
 #define TELL_EVERY_NS (50 * MS)
 #define TELL_WORK_EVERY_NS (100 * MS)
+#define TELL_BURST_EVERY_NS (20 * MS)
+#define TELL_BURST_NS (5 * MS)
 #define IDLE_NS SECOND
 #define RECONNECT_NS (SECOND / 2)
 #define UNANSWERED_MOST 5 /* doublings of that: 16 s, and as much again at random */
@@ -126,9 +128,9 @@ static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
 
 /* ---- while calls have passes */
 
-static void tell_work(struct gate *gate, uint64_t now_ns)
+static void tell_work(struct gate *gate, uint64_t now_ns, uint64_t least_ns)
 {
-    if (now_ns < gate->told_ns + TELL_WORK_EVERY_NS || worked_ns(gate, now_ns) == gate->told_worked_ns)
+    if (worked_ns(gate, now_ns) < gate->told_worked_ns + least_ns)
         return;
     struct bill bill = bill_now(gate, now_ns);
     bill.idle_ns = !gate->session.holds; /* who says it works is taken to hold */
@@ -137,10 +139,19 @@ static void tell_work(struct gate *gate, uint64_t now_ns)
     session_tell_busy(&gate->session, bill);
 }
 
+void bill_tell_burst(struct gate *gate, uint64_t now_ns)
+{
+    if (now_ns < gate->told_ns + TELL_BURST_EVERY_NS)
+        return;
+    tell_work(gate, now_ns, TELL_BURST_NS);
+    gate_flush(gate);
+}
+
 static uint64_t look_for_use(struct gate *gate, uint64_t now_ns)
 {
     uint64_t watch_ns = lanes_watch(gate, now_ns);
-    tell_work(gate, now_ns);
+    if (now_ns >= gate->told_ns + TELL_WORK_EVERY_NS)
+        tell_work(gate, now_ns, 1);
     if (now_ns < gate->looked_ns + LOOK_EVERY_NS && !gate->told_idle)
         return watch_ns < gate->looked_ns + LOOK_EVERY_NS ? watch_ns : gate->looked_ns + LOOK_EVERY_NS;
     if (gate->used_lately) {

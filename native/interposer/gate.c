@@ -251,12 +251,16 @@ static void each_gate_at_wait(bool begins)
         now_ns = now_ns ? now_ns : clock_ns();
         pthread_mutex_lock(&gate->lock);
         int mode = capture_relax();
+        if (begins)
+            gate->worked.wait_ns = now_ns;
         if (begins && gate->open)
             lanes_mark_at_wait(gate, now_ns);
         if (!begins && gate->open)
             lanes_poll(gate, now_ns);
         if (!begins && gate->open && burst_ends(gate, now_ns))
             atomic_fetch_add(&pass_epoch, 1);
+        if (!begins && gate->open && !gate->paced)
+            bill_tell_burst(gate, now_ns);
         if (owns_lanes)
             lanes_owner_waits(gate, begins, now_ns);
         capture_restore(mode);

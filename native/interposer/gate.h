@@ -233,6 +233,8 @@ uint64_t lanes_expected_end_ns(struct gate *gate);
 bool agent_start(struct gate *gate);
 /* With the gate's lock held: GPU time begins to be used. */
 void bill_begin(struct gate *gate, uint64_t now_ns);
+/* With the gate's lock held, after a wait: what would be lost if the program ended now is told. */
+void bill_tell_burst(struct gate *gate, uint64_t now_ns);
 
 /* capture.c */
 bool capture_is_under_way(CUstream stream);

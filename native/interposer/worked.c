@@ -17,10 +17,9 @@ static bool any_open(const struct gate *gate)
 
 static void burst_begins(struct worked *worked, uint64_t now_ns)
 {
-    uint64_t length_ns = worked->burst_to_ns - worked->burst_from_ns, gap_ns = now_ns - worked->burst_to_ns;
-    uint64_t alike_ns = worked->alike * length_ns;
-    worked->total_ns += alike_ns < gap_ns ? alike_ns : gap_ns;
-    worked->alike = 0;
+    uint64_t gap_ns = now_ns - worked->burst_to_ns;
+    worked->total_ns += worked->alike_ns < gap_ns ? worked->alike_ns : gap_ns;
+    worked->alike_ns = 0;
     worked->burst_from_ns = now_ns;
     worked->measuring = true;
 }
@@ -28,8 +27,10 @@ static void burst_begins(struct worked *worked, uint64_t now_ns)
 bool burst_ends(struct gate *gate, uint64_t now_ns)
 {
     struct worked *worked = &gate->worked;
-    if (!worked->measuring && !worked->voided && worked->burst_to_ns && !any_open(gate))
-        worked->alike++;
+    if (!worked->measuring && !worked->voided && worked->burst_to_ns && !any_open(gate)) {
+        uint64_t length_ns = worked->burst_to_ns - worked->burst_from_ns, waited_ns = now_ns - worked->wait_ns;
+        worked->alike_ns += waited_ns > length_ns ? waited_ns : length_ns;
+    }
     worked->measuring = false;
     if (worked->voided || now_ns - worked->voided_ns < MEASURE_EVERY_NS)
         return false;

@@ -6,7 +6,7 @@
  *    by asking now and then, and taking the middle between the last answer "runs" and the first "has ended".
  * 3. A pass does not count launches. So after the program has waited it goes the long way once: that is where a stretch begins.
  *    A program that launches and waits more often than twice a millisecond has one such burst measured in each half
- *    millisecond, and the others count as much.
+ *    millisecond; another one counts as much, or as long as the program waited for it.
  * 4. The daemon divides the time in which several processes had work on the card. For that it is told when this one had: a bit
  *    for each half millisecond of the last 128 ms, set if there was work in its middle.
  * 5. The legacy default stream is marked only where it is its context's only stream, or while there are quotas: a marker there
@@ -39,7 +39,8 @@ struct worked {
     /* the program's bursts: launches, then a wait for all of them */
     bool measuring;     /* the present one is measured */
     bool voided;        /* whoever launches comes by: nothing is launched unseen */
-    unsigned int alike; /* those that were not since the last that was */
+    uint64_t alike_ns;  /* what those that were not since the last that was are taken for */
+    uint64_t wait_ns;   /* when the program's present wait began */
     uint64_t burst_from_ns, burst_to_ns, voided_ns;
 };
 
