@@ -190,7 +190,7 @@ class MetricsService:
         return looks
 
     def _feed_work(self, reading: GpuReading, percents: list[tuple[int, int]]) -> None:
-        """What NVML knows better than clients do: of those that tell nothing, or run beside others."""
+        """What NVML knows better than clients do."""
         before_ns = self._work_told_ns.get(reading.uuid)
         self._work_told_ns[reading.uuid] = reading.taken_ns
         gpu = self._hub.scheduler.gpus.get(reading.uuid)
@@ -198,7 +198,10 @@ class MetricsService:
             return
         length_ns = reading.taken_ns - before_ns
         worked = tuple((client, percent * length_ns // 100) for client, percent in percents)
-        if gpu.gpu_time.is_behind or any(worked_ns for _, worked_ns in worked):  # idle windows add nothing
+        clients = self._hub.scheduler.clients
+        if gpu.gpu_time.is_behind or any(
+            worked_ns or clients[client].work.had_ns for client, worked_ns in worked
+        ):  # idle windows add nothing
             self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked))
 
     def _note_step(self, held_ns: int) -> None:

@@ -9,7 +9,9 @@ Rules:
    worth the mean of 1 / n over the slots in which it had work.
 3. NVML tells, in whole percents, for how long the card worked for a process. What cannot be told otherwise
    is taken from there: all of it of clients that tell nothing, and what the card spends on switching between
-   those who run at once. That is made up for in what is counted next, since a counter never goes back.
+   those who run at once. A client that had the card for itself knows better than a percent; but what it told
+   beyond that, or less, is NVML's once it is more than late reports explain. Too little is counted at once,
+   too much is made up for in what is counted next, since a counter never goes back.
 4. Reports come when they come, so a slot is looked at when all must have told of it. What was told without
    slots is taken to have been just before it was told.
 """
@@ -28,7 +30,11 @@ SLOTS_TOLD: Final = 256
 WINDOW_NS: Final = 500_000_000
 LATE_NS: Final = 300_000_000
 """By then everybody has told of a moment: clients that work tell ten times a second."""
-EXCESS_MOST_NS: Final = 5_000_000_000
+EXCESS_MOST_NS: Final = 60_000_000_000
+UNCERTAIN_PARTS: Final = 100
+"""Of the time that passed: NVML's percents are rounded."""
+UNEXPLAINED_NS: Final = 150_000_000
+"""So much of a difference may be due to reports that are on their way."""
 SAMPLES_MAX: Final = 16
 NVML_SILENT_NS: Final = 10_000_000_000
 CROWD: Final = 16
@@ -69,12 +75,15 @@ class Work:
 
     __slots__ = (
         "alone",
+        "compared_ns",
+        "differs_ns",
         "divided",
         "excess_ns",
         "first_slot",
         "had_ns",
         "heard_ns",
         "nvml_ns",
+        "nvml_told",
         "slots",
         "told_at_ns",
         "told_ns",
@@ -91,6 +100,9 @@ class Work:
         self.divided = False  # some of that was divided among several
         self.alone = False  # some was not, and is counted as soon as it is told
         self.excess_ns = 0  # counted beyond what NVML told, and not made up for yet
+        self.differs_ns = 0  # counted beyond it while alone, or less, as far as it may be late
+        self.compared_ns = now_ns
+        self.nvml_told = False
         self.slots = 0  # in which it had work and which are not looked at yet, from ...
         self.first_slot = 0
 
@@ -134,20 +146,36 @@ class Work:
         return min(held_ns, silent_ns) if silent_ns > NVML_SILENT_NS else 0
 
     def corrected(self, had_ns: int) -> int:
-        """With what is to be made up for, half of it at most."""
+        """Without what was counted too much before."""
         self.had_ns += had_ns
-        most_ns = had_ns // 2
-        correction_ns = max(-most_ns, min(most_ns, self.excess_ns))
+        correction_ns = min(had_ns, self.excess_ns)
         self.excess_ns -= correction_ns
         return had_ns - correction_ns
 
-    def compare(self, worked_ns: int) -> None:
-        """What was counted since the last time with what NVML told of the same time."""
-        if self.divided and not self.alone:
-            excess_ns = self.excess_ns + self.had_ns - worked_ns
-            self.excess_ns = max(-EXCESS_MOST_NS, min(EXCESS_MOST_NS, excess_ns))
+    def compare(self, worked_ns: int, at_ns: int) -> int:
+        """What was counted since the last time with what NVML told of the same time; what is to be added."""
+        more_ns = self.had_ns - worked_ns
+        if self.alone or not self.divided:
+            more_ns = self._unexplained(more_ns, at_ns)
+        self.nvml_told = self.nvml_told or worked_ns > 0
+        self.compared_ns = at_ns
         self.divided = self.alone = False
         self.had_ns = 0
+        if not self.nvml_told:  # drivers that tell nothing of some processes say that they do nothing
+            return 0
+        excess_ns = self.excess_ns + more_ns
+        self.excess_ns = max(0, min(EXCESS_MOST_NS, excess_ns))
+        return -excess_ns if excess_ns < 0 else 0
+
+    def _unexplained(self, more_ns: int, at_ns: int) -> int:
+        """Of a difference while it was alone: what is neither rounded nor late."""
+        rounded_ns = (at_ns - self.compared_ns) // UNCERTAIN_PARTS
+        self.differs_ns += more_ns
+        self.differs_ns -= max(-rounded_ns, min(rounded_ns, self.differs_ns))
+        if abs(self.differs_ns) <= UNEXPLAINED_NS:
+            return 0
+        unexplained_ns, self.differs_ns = self.differs_ns, 0
+        return unexplained_ns
 
     def placed(self) -> int:
         """How many slots it told of; what was told without any was just before it was told (rule 4)."""
@@ -227,10 +255,23 @@ class GpuTime:
                 client.work.nvml_ns = now_ns
                 client.work.told_ns += worked_ns
                 client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, worked_ns)
-        told = [each for each in clients if each[0].reports_busy]
-        self._samples.append(Sample(at_ns, told))
+        shared = []
+        for client, worked_ns in clients:
+            if not client.reports_busy:
+                continue
+            if client.work.divided or client.work.untallied_ns:
+                shared.append((client, worked_ns))
+            else:
+                self._compare(client, worked_ns, at_ns, now_ns)
+        self._samples.append(Sample(at_ns, shared))
         if now_ns - self._from_ns >= WINDOW_NS:
             self.tally(now_ns)
+
+    @staticmethod
+    def _compare(client: Client, worked_ns: int, at_ns: int, now_ns: int) -> None:
+        missing_ns = client.work.compare(worked_ns, at_ns)
+        if missing_ns:
+            client.tenant.had_gpu_time(now_ns - missing_ns, now_ns, missing_ns)
 
     @property
     def is_behind(self) -> bool:
@@ -244,7 +285,7 @@ class GpuTime:
             sample = self._samples.popleft()
             self._divide(sample.at_ns // SLOT_NS, now_ns)
             for client, worked_ns in sample.clients:
-                client.work.compare(worked_ns)
+                self._compare(client, worked_ns, sample.at_ns, now_ns)
         self._divide(until_ns // SLOT_NS, now_ns)
         self._from_ns = now_ns
 
