@@ -393,6 +393,8 @@ static bool pass_through(struct gate *gate, struct lane *lane, bool blocking, st
     else
         enter_unpaced(gate, lane, ticket);
     gate_flush(gate);
+    if (lane->stretch_ns == ticket->entered_ns)
+        stretch_begins_later(lane, clock_ns());
     pthread_mutex_unlock(&gate->lock);
     return true;
 }
@@ -416,8 +418,8 @@ void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
 
 static void call_ended(struct gate *gate, struct lane *lane, const struct ticket *ticket)
 {
-    pthread_mutex_lock(&gate->lock);
     uint64_t now_ns = clock_ns();
+    pthread_mutex_lock(&gate->lock);
     gate->inside--;
     if (ticket->blocking)
         gate->done_ns = now_ns;
@@ -430,6 +432,8 @@ static void call_ended(struct gate *gate, struct lane *lane, const struct ticket
         lane_mark_if_due(lane, ticket->entered_ns, false);
     else if (ticket->first && !ticket->blocking)
         lane_mark_first(lane, now_ns);
+    if (gate->worked.measuring)
+        gate->worked.marking_ns = clock_ns() - now_ns;
     pthread_mutex_unlock(&gate->lock);
 }
 

@@ -7,8 +7,6 @@
 /* Differences are told as floats: from a base that is older they would be too coarse. */
 #define BASE_AGE_NS (8 * SECOND)
 #define BASE_AGE_MAX_NS (60 * SECOND)
-/* How much faster than the host's the clock may run. */
-#define DRIFT_PARTS 10000
 
 bool gpu_clock_make(struct gpu_clock *clock, CUcontext ctx)
 {
@@ -54,10 +52,8 @@ static void change_base(struct gpu_clock *clock)
     clock->base = base;
     clock->gpu_ns = goes_on ? gpu_ns : 0;
     clock->base_ns = clock->put_ns;
-    if (!goes_on) {
+    if (!goes_on)
         clock->ahead_ns = -(int64_t)clock->put_ns;
-        clock->learned_ns = clock->put_ns;
-    }
     clock->put_ns = 0;
     clock->is_set = true;
 }
@@ -69,18 +65,15 @@ void gpu_clock_learn(struct gpu_clock *clock, CUevent event, uint64_t put_ns)
     if (!gpu_time(clock, event, &gpu_ns))
         return;
     int64_t ahead_ns = gpu_ns - (int64_t)put_ns;
-    if (put_ns > clock->learned_ns) {
-        clock->ahead_ns += (int64_t)((put_ns - clock->learned_ns) / DRIFT_PARTS);
-        clock->learned_ns = put_ns;
-    }
     clock->ahead_ns = ahead_ns < clock->ahead_ns ? ahead_ns : clock->ahead_ns;
 }
 
-uint64_t gpu_clock_read(const struct gpu_clock *clock, CUevent event, uint64_t now_ns)
+uint64_t gpu_clock_read(struct gpu_clock *clock, CUevent event, uint64_t now_ns)
 {
     int64_t gpu_ns;
     if (!gpu_time(clock, event, &gpu_ns))
         return now_ns;
-    int64_t at_ns = gpu_ns - clock->ahead_ns;
-    return at_ns < (int64_t)now_ns ? (uint64_t)at_ns : now_ns;
+    int64_t least_ns = gpu_ns - (int64_t)now_ns;
+    clock->ahead_ns = clock->ahead_ns > least_ns ? clock->ahead_ns : least_ns;
+    return (uint64_t)(gpu_ns - clock->ahead_ns);
 }

@@ -2,8 +2,8 @@
  *
  * Events tell by how much GPU time they are apart. One that is put on an idle stream is reached at once, or later if the stream
  * waits for something or the GPU has to switch to this process; never earlier. So the smallest difference between when such
- * events were put and when they were reached is how far the two clocks are apart, of all streams of a context; what is
- * added to it with time lets it follow a clock that runs faster.
+ * events were put and when they were reached is how far the two clocks are apart, of all streams of a context. Nor can an event
+ * have been reached later than that was seen: so a clock that runs faster is followed.
  */
 #ifndef INTERPOSER_GPU_CLOCK_H
 #define INTERPOSER_GPU_CLOCK_H
@@ -21,7 +21,6 @@ struct gpu_clock { /* of one context */
     uint64_t base_ns; /* when the base was put ... */
     int64_t gpu_ns;   /* and when it was reached, in GPU time */
     int64_t ahead_ns; /* GPU time less the host's */
-    uint64_t learned_ns;
 };
 
 #pragma GCC visibility push(hidden)
@@ -34,7 +33,7 @@ void gpu_clock_put(struct gpu_clock *clock, CUstream stream, uint64_t now_ns);
 /* That event was put then, and has been reached. */
 void gpu_clock_learn(struct gpu_clock *clock, CUevent event, uint64_t put_ns);
 /* When an event was reached, or now if that cannot be told. */
-uint64_t gpu_clock_read(const struct gpu_clock *clock, CUevent event, uint64_t now_ns);
+uint64_t gpu_clock_read(struct gpu_clock *clock, CUevent event, uint64_t now_ns);
 #pragma GCC visibility pop
 
 #endif

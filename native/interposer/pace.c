@@ -20,7 +20,7 @@
 /* A marker that is reached so soon was put behind work that had ended already. */
 #define AT_ONCE_NS (MS / 50)
 /* How often it is measured when the GPU gets to a launch. */
-#define START_EVERY_NS (MS / 2)
+#define START_EVERY_NS (MS / 4)
 /* Who has not looked for so long cannot say that a stream has worked all the while: the program may have been stopped. */
 #define SIGHT_NS (SECOND / 4)
 /* Streams marked before a wait whose stream is not known; the others are looked at by the thread. */
@@ -165,10 +165,8 @@ static bool has_started(struct lane *lane, uint64_t now_ns)
         gpu_clock_learn(lane->clock, lane->start, lane->start_ns);
         at_ns = gpu_clock_read(lane->clock, lane->start, now_ns);
     }
-    if (lane->stretch_ns >= lane->start_ns && at_ns > lane->stretch_ns) {
-        lane->stretch_ns = at_ns;
-        lane->seen_ns = lane->seen_ns > at_ns ? lane->seen_ns : at_ns;
-    }
+    if (lane->stretch_ns >= lane->start_ns)
+        stretch_begins_later(lane, at_ns);
     return !lane->starting;
 }
 
@@ -370,7 +368,6 @@ void lane_mark_first(struct lane *lane, uint64_t now_ns)
         return;
     record(lane, now_ns);
     lane->marked_ns = 0; /* if more is launched, that is due when the program waits */
-    lane->gate->worked.marking_ns = clock_ns() - now_ns;
 }
 
 void lane_mark_at_wait(struct lane *lane, uint64_t now_ns)

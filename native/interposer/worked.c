@@ -3,7 +3,9 @@
 
 #include "gate.h"
 
-#define MEASURE_EVERY_NS (MS / 2)
+#define MEASURE_EVERY_NS (MS / 4)
+/* One that takes much longer is found at work by the thread; what seems to is a program that was woken late. */
+#define ALIKE_MORE_NS (MS / 4)
 #define UNSEEN_MOST_NS (20 * MS) /* so often is looked; a longer absence is a stopped program's */
 
 static bool any_open(const struct gate *gate)
@@ -26,6 +28,11 @@ static void burst_begins(struct worked *worked, uint64_t now_ns)
     worked->measuring = true;
 }
 
+static uint64_t between(int64_t least, int64_t value, int64_t most)
+{
+    return (uint64_t)(value < least ? least : value > most ? most : value);
+}
+
 bool burst_is_measured(const struct worked *worked, uint64_t now_ns)
 {
     return worked->voided || !worked->burst_to_ns || now_ns - worked->voided_ns >= MEASURE_EVERY_NS;
@@ -43,11 +50,11 @@ bool burst_ends(struct gate *gate, bool unseen, uint64_t now_ns)
     struct worked *worked = &gate->worked;
     int64_t waited_ns = (int64_t)(now_ns - worked->wait_ns);
     if (worked->burst_to_ns && !any_open(gate)) {
+        int64_t length_ns = (int64_t)(worked->burst_to_ns - worked->burst_from_ns);
         if (worked->measuring)
-            worked->beyond_wait_ns =
-                (int64_t)(worked->burst_to_ns - worked->burst_from_ns) - waited_ns - (int64_t)worked->marking_ns;
-        else if (unseen && !worked->voided && waited_ns + worked->beyond_wait_ns > 0)
-            worked->alike_ns += (uint64_t)(waited_ns + worked->beyond_wait_ns);
+            worked->beyond_wait_ns = length_ns - waited_ns - (int64_t)worked->marking_ns;
+        else if (unseen && !worked->voided)
+            worked->alike_ns += between(0, waited_ns + worked->beyond_wait_ns, 2 * length_ns + ALIKE_MORE_NS);
     }
     worked->measuring = false;
     if (worked->voided || now_ns - worked->voided_ns < MEASURE_EVERY_NS)
@@ -81,6 +88,17 @@ void stretch_begins(struct lane *lane, uint64_t now_ns)
         worked_ns(gate, now_ns);
     lane->stretch_ns = lane->seen_ns = now_ns;
     lane->passed = false;
+}
+
+void stretch_begins_later(struct lane *lane, uint64_t at_ns)
+{
+    struct worked *worked = &lane->gate->worked;
+    if (at_ns <= lane->stretch_ns)
+        return;
+    if (worked->burst_from_ns == lane->stretch_ns)
+        worked->burst_from_ns = at_ns;
+    lane->stretch_ns = at_ns;
+    lane->seen_ns = lane->seen_ns > at_ns ? lane->seen_ns : at_ns;
 }
 
 void stretch_ends(struct lane *lane, uint64_t at_ns)

@@ -200,7 +200,7 @@ class MetricsService:
         worked = tuple((client, percent * length_ns // 100) for client, percent in percents)
         clients = self._hub.scheduler.clients
         if gpu.gpu_time.is_behind or any(
-            worked_ns or clients[client].work.had_ns for client, worked_ns in worked
+            worked_ns or clients[client].work.alone_ns for client, worked_ns in worked
         ):  # idle windows add nothing
             self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked))
 
