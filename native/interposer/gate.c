@@ -12,6 +12,7 @@
 #include "real.h"
 #include "settings.h"
 
+#define DENSE_STRETCHES 16
 #define LOOK_UPS_MAX 8 /* more streams in use than there are lanes: rather ungated than never */
 
 _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
@@ -273,7 +274,7 @@ static void at_wait(struct gate *gate, const struct wait *wait, bool begins, uin
     if (gate->open && !begins && lane)
         lane_was_awaited(lane, now_ns);
     if (gate->open && !begins && for_all)
-        lanes_poll(gate, now_ns);
+        lanes_poll_since(gate, worked->wait_ns, now_ns);
     if (gate->open && !begins && burst_ends(gate, !lane || lane->passed || gate->paced, now_ns))
         atomic_fetch_add(&pass_epoch, 1);
     if (gate->open && !begins && !gate->paced)
@@ -350,16 +351,20 @@ static void enter_paced(struct gate *gate, struct lane *lane, struct ticket *tic
     }
 }
 
-/* The first launch of a stretch is marked and gets no pass yet: who launches but now and then is measured exactly. */
+/* Where stretches are of one launch, that is marked and gets no pass yet: who launches but now and then is measured exactly. */
 static void enter_unpaced(struct gate *gate, struct lane *lane, struct ticket *ticket)
 {
     gate->used_lately = true;
     lane_passed(lane, ticket->entered_ns);
     bool is_measured = lane->stretch_ns || burst_is_measured(&gate->worked, ticket->entered_ns);
-    if (is_measured) {
-        ticket->first = !lane->stretch_ns;
-        lane_launched(lane, ticket->entered_ns);
+    if (is_measured && !lane->stretch_ns) {
+        ticket->first = lane->dense == 0;
+        lane->dense -= !ticket->first;
+    } else if (is_measured && !lane->passed) {
+        lane->dense = DENSE_STRETCHES;
     }
+    if (is_measured)
+        lane_launched(lane, ticket->entered_ns);
     gate_wake(gate, ticket->entered_ns + TICK_NS);
     if (ticket->first || atomic_load(&captures) > 0)
         return;

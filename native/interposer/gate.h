@@ -51,6 +51,7 @@ struct lane { /* one stream, as far as it was used */
     bool passed; /* a pass was given in the present stretch: launches go unseen */
     bool dirty;  /* was used with a pass that is void now: how much is behind it is not known */
     bool waited; /* its thread waits for its work */
+    unsigned int dense; /* so many stretches to come are taken to be of several launches, as one was */
     bool ended; /* the stream is destroyed; what was launched on it may still run */
     bool stuck; /* its work did not advance in time; it is not held back until it does */
     uint64_t launched, completed, batch_from;
@@ -228,6 +229,8 @@ void lane_mark_if_due(struct lane *lane, uint64_t now_ns, bool launch_waits);
 bool lane_is_full(struct lane *lane, uint64_t now_ns);
 /* Looks at the markers of all the gate's lanes; true when nothing is behind it. */
 bool lanes_poll(struct gate *gate, uint64_t now_ns);
+/* Only those marked since then. */
+void lanes_poll_since(struct gate *gate, uint64_t marked_ns, uint64_t now_ns);
 void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns);
 void lane_mark_tail(struct lane *lane, uint64_t now_ns);
 bool lane_is_idle(struct lane *lane);

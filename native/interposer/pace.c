@@ -345,6 +345,13 @@ bool lanes_poll(struct gate *gate, uint64_t now_ns)
     return idle;
 }
 
+void lanes_poll_since(struct gate *gate, uint64_t marked_ns, uint64_t now_ns)
+{
+    for (struct lane *lane = gate->lanes; lane; lane = lane->next)
+        if (lane->head != lane->tail && lane->marked_ns >= marked_ns)
+            poll_lane(lane, now_ns);
+}
+
 void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns)
 {
     for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
@@ -412,6 +419,8 @@ static void ask(struct lane *lane, uint64_t now_ns)
         return;
     if (is_working(lane)) {
         seen_working(lane, now_ns, now_ns);
+        if (!is_barrier(lane))
+            record_from_elsewhere(lane, now_ns); /* when that ends need not be asked */
         return;
     }
     if (!lane->gate->paced)
