@@ -107,6 +107,64 @@ def test_what_the_card_spends_on_switching_is_taken_from_nvml() -> None:
     assert gpu_time_ms(bench, "p1") == pytest.approx(4500, rel=0.03), "5000 without NVML"
 
 
+def tells_alone(told_percent: int, nvml_percent: int, seconds: int) -> Bench:
+    """One that has the card for itself and tells one thing while NVML tells another."""
+    bench = Bench()
+    together(bench, 1)
+    worked_ns = 0
+    for _ in range(seconds):
+        for _ in range(10):
+            bench.pass_ms(100)
+            worked_ns += told_percent * MS
+            report(bench, 1, worked_ns)
+        bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, nvml_percent * 10 * MS),)))
+    bench.settle()
+    return bench
+
+
+@pytest.mark.parametrize(("told", "nvml"), [(90, 10), (100, 50), (10, 90), (0, 60)])
+def test_who_is_alone_and_tells_what_cannot_be_is_set_right_by_nvml(told: int, nvml: int) -> None:
+    """Host functions, stopped programs, lies: within a percent of the time, and two seconds' worth of it."""
+    bench = tells_alone(told, nvml, 100)
+    assert abs(gpu_time_ms(bench, "p1") - nvml * 1000) <= 1000 + 2 * 10 * abs(told - nvml)
+
+
+@pytest.mark.parametrize("nvml", [29, 30, 31])
+def test_who_is_alone_knows_better_than_a_percent(nvml: int) -> None:
+    bench = tells_alone(30, nvml, 100)
+    assert gpu_time_ms(bench, "p1") == pytest.approx(30_000, rel=0.001)
+
+
+def test_a_driver_that_never_tells_of_a_process_is_not_believed() -> None:
+    bench = tells_alone(50, 0, 20)
+    assert gpu_time_ms(bench, "p1") == pytest.approx(10_000, rel=0.001)
+
+
+def test_work_beside_others_keeps_its_place_while_one_is_alone_for_a_moment() -> None:
+    bench = Bench()
+    together(bench, 2)
+    bench.pass_ms(100)
+    report(bench, 1, 50 * MS, ((1 << 100) - 1) << (SLOTS_TOLD - 100))
+    work = bench.scheduler.clients[1].work
+    before, first_slot = work.slots, work.first_slot
+    bench.scheduler.gpus[GPU].gpu_time.alone(bench.scheduler.clients[1], MS, bench.now_ns, bench.now_ns)
+    assert (work.slots, work.first_slot) == (before, first_slot)
+
+
+def test_two_processes_of_a_limited_pod_have_what_there_was_once() -> None:
+    bench = Bench()
+    bench.do(events.LimitsSet("pair", "ctl", core_percent=50))
+    for key in (1, 2):
+        bench.do(events.ClientRegistered(key, "pair", GPU, 3))
+        bench.do(events.LockRequested(key))
+    for step in range(20):
+        bench.pass_ms(100)
+        for key in (1, 2):
+            report(bench, key, (step + 1) * 100 * MS, ((1 << 200) - 1) << (SLOTS_TOLD - 200))
+    bench.settle()
+    assert gpu_time_ms(bench, "pair") == pytest.approx(2000, rel=0.02)
+
+
 def test_who_cannot_tell_has_what_nvml_says_or_what_it_held() -> None:
     bench = Bench()
     bench.do(events.ClientRegistered(1, "p1", GPU, 2))

@@ -53,12 +53,20 @@ MIXES: Final[dict[str, tuple[Program, ...]]] = {
     "two streams": (Program("duty 2000 6 5000 two"),),
     "short kernels": (Program("duty 100 1 150 stream"),),
     "never waits": (Program("duty 5000 4 30000 never"),),
+    "now and then": (Program("duty 1000 1 200000 never"),),
+    "polls": (Program("duty 5000 1 7000 poll"),),
+    "copies": (Program("duty 5000 1 7000 copy"),),
+    "fifty streams": (Program("duty 1000 1 60000 many"),),
+    "streams that wait": (Program("duty 5000 1 10000 across"),),
+    "host function": (Program("duty 1000 1 1000 before-host"),),
     # alone, with one
     "W3 at 40 %": (Program("w3 --iterations 90", 40),),
     "W5 at 30 %": (Program("w5", 30),),
     "half idle at 80 %": (Program("duty 1000 1 1000 stream", 80),),
     "short kernels at 50 %": (Program("duty 100 1 150 stream", 50),),
     "bursts at 50 %": (Program("duty 2000 10 100000 stream", 50),),
+    "streams that wait, at 60 %": (Program("duty 5000 1 10000 across", 60),),
+    "fifty streams at 60 %": (Program("duty 1000 1 60000 many", 60),),
     # together
     "W3 + W3": (Program("w3 --iterations 90"), Program("w3 --iterations 90")),
     "W2 + W5": (Program("w2 --iterations 1300"), Program("w5")),
@@ -77,7 +85,7 @@ MIXES: Final[dict[str, tuple[Program, ...]]] = {
     "W5 30 + W3 + W3": (Program("w5", 30), Program("w3 --iterations 70"), Program("w3 --iterations 70")),
     "half idle 50 + W5 30 + W5": (Program("duty 1000 4 4000 stream", 50), Program("w5", 30), Program("w5")),
 }
-SAMPLE: Final = ("W3", "half idle x 2", "W3 40 + W5")
+SAMPLE: Final = ("W3", "polls", "streams that wait, at 60 %", "half idle x 2", "W3 40 + W5")
 
 
 class Row(NamedTuple):
@@ -161,6 +169,26 @@ def stopped_grows_by(directory: Path) -> int:
             time.sleep(2)  # the measurement itself
             watch.look()
             return watch.shown_ns["p0"] - before_ns
+    finally:
+        node.close()
+
+
+def stopped_for_a_while(directory: Path) -> tuple[int, int]:
+    """What the card worked, and what is shown, of a program that never waits and was stopped for 3 s."""
+    node = _node(directory)
+    try:
+        child = node.start(*Program("duty 5000 2 20000 never").command(node, 60.0), pod="p0")
+        watch = _Watch(node, {"p0": child})
+        while watch.shown_ns["p0"] < 300_000_000:
+            time.sleep(0.02)
+            watch.look()
+        with stopped(child.pid):
+            time.sleep(3)  # the absence itself
+        end = time.monotonic() + 2  # it goes on, and tells
+        while time.monotonic() < end:
+            time.sleep(0.02)
+            watch.look()
+        return watch.card_ns["p0"], watch.shown_ns["p0"]
     finally:
         node.close()
 

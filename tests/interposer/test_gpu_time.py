@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interposer.gpu_time import MIXES, SAMPLE, measure, stopped_grows_by
+from tests.interposer.gpu_time import MIXES, SAMPLE, measure, stopped_for_a_while, stopped_grows_by
 from tests.noise import despite_noise
 
 SAMPLE_PERCENT = 10.0
@@ -26,6 +26,12 @@ def test_gpu_time_is_what_the_card_counted(tmp_path: Path, mix: str) -> None:
 
 def test_a_stopped_program_grows_by_nothing(tmp_path: Path) -> None:
     assert stopped_grows_by(tmp_path) == 0
+
+
+def test_the_absence_of_a_program_that_was_stopped_is_no_gpu_time(tmp_path: Path) -> None:
+    """It would be 3 s; what is still on its way, a few tenths."""
+    card_ns, shown_ns = stopped_for_a_while(tmp_path)
+    assert abs(shown_ns - card_ns) < 500_000_000
 
 
 @pytest.mark.verify

@@ -1,10 +1,18 @@
-/* For argv[1] seconds: argv[3] kernels of argv[2] us each, a wait, a pause of argv[4] us. argv[5] says on what and how it waits:
- * "stream" and "event" on a stream of its own, "context" on the default stream, "two" on two streams of its own, "never" pauses
- * for the kernels' time as well and waits for nothing. Says "done" and stays until its input ends. */
+/* For argv[1] seconds: argv[3] kernels of argv[2] us each, a wait, a pause of argv[4] us. argv[5] says on what and how it waits;
+ * the table below has them. Says "done" and stays until its input ends. */
 #include <string.h>
 #include <time.h>
 
 #include "cuda.h"
+
+#define STREAMS 50
+#define HOST_US 20000
+
+static CUfunction kernel;
+static CUstream streams[STREAMS];
+static CUevent event;
+static CUdeviceptr memory;
+static long kernel_us, launches;
 
 static double now(void)
 {
@@ -19,45 +27,125 @@ static void pause_us(long us)
     nanosleep(&length, NULL);
 }
 
-static CUfunction kernel_of_us(long us)
+static void launch_all(CUstream stream)
 {
-    char name[32], text[160];
-    CUmodule module;
-    CUfunction function;
-    snprintf(name, sizeof(name), "sim_us_%ld", us);
-    snprintf(text, sizeof(text), ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry %s() { ret; }\n", name);
-    CHECK(cuModuleLoadData(&module, text));
-    CHECK(cuModuleGetFunction(&function, module, name));
-    return function;
+    for (long i = 0; i < launches; i++)
+        launch(kernel, stream);
+}
+
+static void by_stream(void)
+{
+    launch_all(streams[0]);
+    CHECK(cuStreamSynchronize(streams[0]));
+}
+
+static void by_event(void)
+{
+    launch_all(streams[0]);
+    CHECK(cuEventRecord(event, streams[0]));
+    CHECK(cuEventSynchronize(event));
+}
+
+static void by_context(void)
+{
+    launch_all(NULL);
+    CHECK(cuCtxSynchronize());
+}
+
+static void by_copy(void)
+{
+    char there[64];
+    launch_all(NULL);
+    CHECK(cuMemcpyDtoH_v2(there, memory, sizeof(there)));
+}
+
+static void by_polling(void)
+{
+    launch_all(streams[0]);
+    CHECK(cuEventRecord(event, streams[0]));
+    while (cuEventQuery(event) != CUDA_SUCCESS)
+        pause_us(100);
+}
+
+static void never(void)
+{
+    launch_all(streams[0]);
+    pause_us(kernel_us * launches);
+}
+
+static void on_two(void)
+{
+    for (long i = 0; i < launches; i++)
+        launch(kernel, streams[i % 2]);
+    CHECK(cuCtxSynchronize());
+}
+
+static void on_many(void)
+{
+    for (int i = 0; i < STREAMS; i++)
+        launch_all(streams[i]);
+    for (int i = 0; i < STREAMS; i++)
+        CHECK(cuStreamSynchronize(streams[i]));
+}
+
+/* The second stream's work waits for the first's. */
+static void across(void)
+{
+    launch_all(streams[0]);
+    CHECK(cuEventRecord(event, streams[0]));
+    CHECK(cuStreamWaitEvent(streams[1], event, 0));
+    launch_all(streams[1]);
+    CHECK(cuStreamSynchronize(streams[1]));
+}
+
+static void take_time(void *unused)
+{
+    (void)unused;
+    pause_us(HOST_US);
+}
+
+/* The stream runs a function of the host's, during which the GPU does nothing. */
+static void before_host(void)
+{
+    launch_all(streams[0]);
+    CHECK(cuLaunchHostFunc(streams[0], take_time, NULL));
+    CHECK(cuStreamSynchronize(streams[0]));
+}
+
+static const struct {
+    const char *name;
+    void (*burst)(void);
+} ways[] = {
+    {"stream", by_stream}, {"event", by_event}, {"context", by_context}, {"copy", by_copy},  {"poll", by_polling},
+    {"never", never},      {"two", on_two},     {"many", on_many},       {"across", across}, {"before-host", before_host},
+};
+
+static void (*way_of(const char *name))(void)
+{
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+        if (strcmp(ways[i].name, name) == 0)
+            return ways[i].burst;
+    fprintf(stderr, "duty: no such way: %s\n", name);
+    exit(2);
 }
 
 int main(int argc, char **argv)
 {
-    CUstream streams[2] = {NULL, NULL};
-    CUevent event;
     char line[8];
     EXPECT(argc == 6);
     double seconds = atof(argv[1]);
-    long kernel_us = atol(argv[2]), launches = atol(argv[3]), gap_us = atol(argv[4]);
-    const char *how = argv[5];
+    long gap_us = atol(argv[4]);
+    void (*burst)(void) = way_of(argv[5]);
+    kernel_us = atol(argv[2]);
+    launches = atol(argv[3]);
     open_device(0);
-    CUfunction kernel = kernel_of_us(kernel_us);
-    for (int i = 0; i < 2 && strcmp(how, "context") != 0; i++)
+    kernel = kernel_of_us(kernel_us);
+    for (int i = 0; i < STREAMS; i++)
         CHECK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     CHECK(cuEventCreate(&event, 0));
+    CHECK(cuMemAlloc_v2(&memory, 4096));
     for (double end = now() + seconds; now() < end;) {
-        for (long i = 0; i < launches; i++)
-            launch(kernel, streams[strcmp(how, "two") == 0 ? i % 2 : 0]);
-        if (strcmp(how, "event") == 0) {
-            CHECK(cuEventRecord(event, streams[0]));
-            CHECK(cuEventSynchronize(event));
-        } else if (strcmp(how, "stream") == 0) {
-            CHECK(cuStreamSynchronize(streams[0]));
-        } else if (strcmp(how, "never") == 0) {
-            pause_us(kernel_us * launches);
-        } else {
-            CHECK(cuCtxSynchronize());
-        }
+        burst();
         if (gap_us)
             pause_us(gap_us);
     }

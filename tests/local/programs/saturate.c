@@ -32,18 +32,6 @@ static void look_up_all(void)
     *(void **)&wait_event = looked_up("cuEventSynchronize");
 }
 
-static CUfunction kernel_of(int microseconds)
-{
-    char text[256], name[64];
-    CUmodule module;
-    CUfunction function;
-    snprintf(name, sizeof(name), "sim_us_%d", microseconds);
-    snprintf(text, sizeof(text), ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry %s() { ret; }\n", name);
-    CHECK(cuModuleLoadData(&module, text));
-    CHECK(cuModuleGetFunction(&function, module, name));
-    return function;
-}
-
 static void launch_one(CUfunction kernel, CUstream stream)
 {
     CHECK(launch_kernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
@@ -71,7 +59,7 @@ int main(int argc, char **argv)
     open_device(0);
     if (strcmp(route, "procaddress") == 0)
         look_up_all();
-    CUfunction kernel = kernel_of(microseconds);
+    CUfunction kernel = kernel_of_us(microseconds);
     CUstream stream;
     CUevent marks[MARKS];
     CHECK(cuStreamCreate(&stream, 1));

@@ -280,7 +280,9 @@ class GpuTime:
                 client.work.nvml_ns = now_ns
                 client.work.told_ns += worked_ns
                 client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, worked_ns)
-        told = [(client, client.work.alone_ns, worked_ns) for client, worked_ns in clients if client.reports_busy]
+        told = [
+            (client, client.work.alone_ns, worked_ns) for client, worked_ns in clients if client.reports_busy
+        ]
         for client, _, _ in told:
             client.work.alone_ns = 0
         self._samples.append(Sample(at_ns, told))
