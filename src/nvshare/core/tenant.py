@@ -336,7 +336,8 @@ class Tenant:
 
     def had_gpu_time(self, from_ns: int, now_ns: int, worked_ns: int) -> None:
         self.figures.had_gpu_time(worked_ns, now_ns)
-        self.window.bill(from_ns, now_ns, worked_ns)
+        if not self.limited:  # of one with a quota the window shows what counts against that
+            self.window.bill(from_ns, now_ns, worked_ns)
 
     def set_spans_gpus(self, spans_gpus: bool) -> None:
         self.spans_gpus = spans_gpus

@@ -234,7 +234,8 @@ CLIENT_CORE_EFFECTIVE = _row(
 CLIENT_WINDOW_USAGE = _row(
     "nvshare_client_core_window_usage_ms",
     CLIENT,
-    "GPU time billed to its pod in the rolling window, the running part included.",
+    "Time billed to its pod in the rolling window, the running part included. Of a pod without a quota: time"
+    " the GPU worked for it.",
     "scheduler",
     SEED,
     note=_OF_THE_POD,
@@ -444,10 +445,17 @@ POD_OCCUPIED = _row(
     " programs that cannot tell, protocol 2 and older: what NVML says, or without NVML the time they held.",
     "scheduler",
 )
+POD_BILLED = _row(
+    "nvshare_pod_gpu_billed_seconds_total",
+    POD_GPU,
+    "Time the pod was billed, which is what counts against its quota: from the first launch to the last"
+    " completion of its turns, with gaps of up to 2 ms. Of pods without a quota that run at once: its part.",
+    "scheduler",
+)
 POD_ENTITLED = _row(
     "nvshare_pod_gpu_entitled_seconds_total",
     POD_GPU,
-    "GPU time the pod's effective quota came to while it was active.",
+    "Time the pod's effective quota came to while it was active; compare it with what was billed.",
     "scheduler",
 )
 POD_THROTTLED = _row(

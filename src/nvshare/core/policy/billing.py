@@ -67,6 +67,7 @@ def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
         return
     seated = gpu.unseat(tenant)
     tenant.account.charge(bill_ns)
+    tenant.figures.charge(bill_ns)
     if seated:
         gpu.reseat(tenant)
 
@@ -97,8 +98,11 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int, told: bool = True) -> None:
             if hold.exclusive and unused_ns < DEAD_CEILING_NS:
                 gpu.pace.learn_dead(unused_ns)
     if held_ns:
-        had_ns = tenant.figures.settle(gpu.figures.shared, held_ns, bill_ns, now_ns)
-        account.settle_hold(now_ns, held_ns, bill_ns, bill_ns if tenant.limited else had_ns)
+        limited = tenant.limited
+        had_ns = tenant.figures.settle(gpu.figures.shared, held_ns, bill_ns, limited, now_ns)
+        account.settle_hold(now_ns, held_ns, bill_ns, had_ns)
+        if limited and bill_ns:
+            tenant.window.bill(now_ns - held_ns, now_ns, bill_ns)
         _note_gpu_time(gpu, tenant, held_ns, bill_ns, told, now_ns)
         if tenant.share and tenant.limited:
             lag.settle(gpu, tenant, now_ns)

@@ -77,6 +77,7 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) ->
     """The GPU's clock must be at this moment; ``off_since_ns`` is negative while scheduling is on."""
     account = tenant.account
     untold_ns = untold_part_ns(gpu, tenant, now_ns)
+    running_ns = account.expected_ns(now_ns) if tenant.limited else untold_ns
     lag_ns = lag.shown_lag_ns(gpu, tenant, now_ns)
     window_ns = gpu.settings.compute_window_ns
     effective = 100.0
@@ -98,7 +99,7 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) ->
         lag_ns=lag_ns,
         billed_ns=account.billed_ns,
         gpu_time_ns=tenant.figures.gpu_time_ns + untold_ns,
-        window_used_ns=min(window_ns, tenant.window.used_ns(now_ns) + untold_ns),
+        window_used_ns=min(window_ns, tenant.window.used_ns(now_ns) + running_ns),
         window_limit_ns=int(window_ns * effective / 100),
         used_bytes=tenant.lodging.used_bytes,
         peak_bytes=tenant.lodging.peak_bytes,
