@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nvshare.core import audit, events, membership
+from nvshare.core import audit, events, membership, restart
 from nvshare.core.account import NEVER
 from nvshare.core.audit import EVERY_EVENT, Checking, Health
 from nvshare.core.deadlines import Deadlines
@@ -441,22 +441,7 @@ class Scheduler:
             book = self._limits.setdefault(pod, LimitsBook())
             book.put(source, memory_bytes, core_percent, share)
             self._note_memory_source(pod, book.effective().memory_source)
-        for gone in checkpoint.departed:
-            if gone.gpu in self.gpus:
-                self.gpus[gone.gpu].figures.departed.restore(gone.pod, gone.totals)
-        lags = {(pod, gpu): lag_ns for pod, gpu, lag_ns in checkpoint.lags}
-        for record in checkpoint.clients:
-            lags.setdefault((record.pod, record.gpu), 0)
-        away_ns = max(0, now_ns - checkpoint.taken_ns)
-        for (pod, gpu_key), lag_ns in lags.items():
-            gpu = self.gpus.get(gpu_key)
-            if gpu is not None and pod not in gpu.tenants:
-                gpu.advance(now_ns)
-                membership.expect_tenant(gpu, pod, self.limits_of(pod), lag_ns, away_ns, now_ns)
-        for record in checkpoint.clients:
-            gpu = self.gpus.get(record.gpu)
-            if gpu is not None:
-                membership.expect_client(gpu, record, away_ns, now_ns)
+        restart.restore(self.gpus, checkpoint, self.limits_of, now_ns)
         for gpu in self.gpus.values():
             self._advance(gpu, now_ns, out)
 
@@ -465,7 +450,7 @@ class Scheduler:
         gpu = self.gpus.get(event.gpu)
         if gpu is not None and gpu.returning.expects(event.former):
             gpu.advance(now_ns)
-            membership.forget_former(gpu, event.former, now_ns, out)
+            restart.forget_former(gpu, event.former, now_ns, out)
             self._advance(gpu, now_ns, out)
 
     # ---- looking in --------------------------------------------------------------------------

@@ -117,7 +117,9 @@ def _freeing(former: dict[tuple[str, str], _Shown]) -> Iterator[None]:
 
 def _rows(view: View) -> Iterator[_Row]:
     for gpu in view.gpus:
-        for tenant in gpu.tenants:
+        # Until all who may come back have told what they did, a second may be missing, and a counter that
+        # falls is read like one that began anew.
+        for tenant in () if gpu.awaits_clients else gpu.tenants:
             if tenant.figures.here or view.taken_ns - tenant.figures.left_ns <= view.ttl_ns:
                 yield _of_tenant(view, gpu, tenant)
         for pod, figures in gpu.departed:

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, cast
 
 from nvshare.core import events
 from nvshare.core.limits import PodLimits
+from nvshare.core.view.snapshot import ClientRecord
 from nvshare.gpu.inventory import Device, GpuError, Inventory
 from nvshare.node import logs
 from nvshare.node.bounds import Bounds
@@ -60,7 +61,7 @@ class Member:
     pidfd: int
     connection: Connection | None = None
     command: str = ""
-    billed_busy_ns: int = 0  # of a former: what its counter showed when it was last billed
+    told: ClientRecord | None = None  # of a former: how far its counters had come
 
 
 class Ended(NamedTuple):

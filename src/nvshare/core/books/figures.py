@@ -110,7 +110,7 @@ class SharedTime:
 
 
 class PodTotals(NamedTuple):
-    """What is kept of the figures of a pod that is gone."""
+    """What is kept of a pod's figures when it goes, or the daemon does."""
 
     gpu_time_ns: int
     entitled_ns: int
@@ -182,7 +182,7 @@ class PodFigures:
         return found
 
     def totals(self) -> PodTotals:
-        """Of a pod that is gone."""
+        """Without what has not ended yet."""
         wait = self.lock_wait
         return PodTotals(
             self.gpu_time_ns,
@@ -267,7 +267,10 @@ class PodFigures:
         self.entitled_mark_ns = due_ns
 
     def end_entitlement(self, due_ns: int, weight: int) -> None:
-        self.entitled_ns += (due_ns - self.entitled_mark_ns) * weight // WHOLE
+        self.entitled_ns = self.entitled_until(due_ns, weight)
+
+    def entitled_until(self, due_ns: int, weight: int) -> int:
+        return self.entitled_ns + (due_ns - self.entitled_mark_ns) * weight // WHOLE
 
     def begin_ready(self, now_ns: int) -> None:
         self.ready_since_ns = now_ns
@@ -284,8 +287,11 @@ class PodFigures:
 
     def end_outside(self, now_ns: int) -> None:
         if self.outside_since_ns >= 0:
-            self.swap_ns += now_ns - self.outside_since_ns
+            self.swap_ns = self.swap_until(now_ns)
             self.outside_since_ns = -1
+
+    def swap_until(self, now_ns: int) -> int:
+        return self.swap_ns + (now_ns - self.outside_since_ns if self.outside_since_ns >= 0 else 0)
 
     # ---- coming, going, quotas ---------------------------------------------------------------
 

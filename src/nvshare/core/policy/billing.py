@@ -18,6 +18,7 @@ from typing import Final
 
 from nvshare.core.account import CLOSED
 from nvshare.core.books.pace import DEAD_CEILING_NS, TURN_MIN_NS
+from nvshare.core.books.returning import Expected
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
 from nvshare.core.tenant import Client, Tenant
@@ -59,6 +60,25 @@ def report_work(gpu: Gpu, client: Client, worked_ns: int, now_ns: int) -> None:
             hold.note_work(more_ns)
         else:
             gpu.gpu_time.in_group(client, gpu.floor, more_ns, now_ns)
+
+
+def report_absence(gpu: Gpu, client: Client, expected: Expected, worked_ns: int, now_ns: int) -> None:
+    """A client of a former daemon tells what it did since that wrote its books: billed and counted once."""
+    tenant, returning = client.tenant, gpu.returning
+    busy_ns = returning.busy_while_away_ns(expected, client.busy_ns, now_ns)
+    charge(gpu, tenant, returning.unbilled_ns(tenant.pod, busy_ns))
+    if expected.worked_ns < 0:
+        return
+    client.work.begin(expected.worked_ns, expected.heard_ns)
+    more_ns = client.work.tell(worked_ns, now_ns)
+    if more_ns > 0:
+        returning.note_work(client, more_ns, now_ns - expected.heard_ns)
+
+
+def count_absences(gpu: Gpu, now_ns: int) -> None:
+    """Perhaps nobody is waited for any longer."""
+    for client, worked_ns in gpu.returning.divided():
+        client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, worked_ns)
 
 
 def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:

@@ -8,7 +8,7 @@ from nvshare.core.account import NEVER
 from nvshare.core.books.idlers import ACTIVE_NS
 from nvshare.core.effects import Effect
 from nvshare.core.gpu import Gpu
-from nvshare.core.policy import gates, residency, turn_end, turns, undrained
+from nvshare.core.policy import billing, gates, residency, turn_end, turns, undrained
 from nvshare.core.standing import ABSENT, IDLE, RESUMING
 from nvshare.core.tenant import Tenant
 
@@ -120,5 +120,6 @@ def forget_if_even(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 def _stop_waiting(gpu: Gpu, now_ns: int) -> None:
     """Those of a former daemon's clients that are not back by now are not waited for any longer."""
     gpu.returning.give_up()
+    billing.count_absences(gpu, now_ns)
     for tenant in [each for each in gpu.tenants.values() if each.standing == RESUMING]:
         forget_if_even(gpu, tenant, now_ns)

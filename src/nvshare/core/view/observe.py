@@ -94,6 +94,7 @@ class GpuCopy(NamedTuple):
     drops: tuple[tuple[str, int], ...]
     overlap_ns: int
     figures: dict[str, int | HistogramCopy]  # as the catalog of metrics names them
+    awaits_clients: bool  # that a former daemon knew, to tell what they did since
     forget_before_ns: int
     raw_tenants: list[tuple[Any, ...]]
     raw_departed: Mapping[str, PodFigures]
@@ -210,6 +211,7 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
         tuple((reason.value, count) for reason, count in figures.drops.items()),
         figures.overlap_until(now_ns),
         figures.by_name(),
+        gpu.returning.waits,
         forget_before_ns,
         _tenants(gpu, now_ns),
         figures.departed.figures(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from nvshare.core.books.figures import occupied_part
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
 from nvshare.core.standing import DRAINING, UNDRAINED
@@ -112,6 +113,15 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) ->
         unresponsive=tenant.habits.unresponsive,
         explanation=explain(gpu, tenant, now_ns, off_since_ns),
     )
+
+
+def unbilled_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """What the present hold is expected to be billed so far, as it counts in the pod's figures."""
+    bill_ns = tenant.account.expected_ns(now_ns)
+    if tenant.limited:
+        return bill_ns
+    part_ns = tenant.figures.part_until(gpu.figures.shared, now_ns)
+    return occupied_part(part_ns, tenant.account.held_since_settled(now_ns), bill_ns)
 
 
 def untold_part_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
