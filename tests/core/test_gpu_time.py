@@ -130,3 +130,60 @@ def test_scheduling_off_stops_no_figure() -> None:
     assert gpu_time_ms(bench, "p1") == 50
     assert bench.of("p1")[1].holding == 0, "it told that it worked, not that it holds"
     assert bench.now_ns > SECOND
+
+
+def wake_when_due(bench: Bench, ms: int) -> int:
+    """Time passes, and nothing else happens; how often the core wanted to be woken."""
+    end_ns, wakes = bench.now_ns + ms * MS, 0
+    while (due_ns := bench.scheduler.next_deadline_ns()) is not None and due_ns <= end_ns:
+        bench.now_ns = due_ns
+        bench.do(events.Woken())
+        wakes += 1
+    bench.now_ns = end_ns
+    return wakes
+
+
+@pytest.mark.parametrize("ending", ["silent", "idle", "released", "off"])
+def test_what_was_told_is_divided_a_second_later_whoever_looks(ending: str) -> None:
+    """Nobody tells anything any more, and no NVML does: as in a daemon without metrics."""
+    bench = Bench()
+    together(bench, 2)
+    if ending == "off":
+        bench.do(events.SchedulingSet(False))
+    bench.pass_ms(100)
+    for key in (1, 2):
+        if ending == "released":
+            bench.do(events.LockReleased(key, 100 * MS))
+        else:
+            idle_ns = MS if ending == "idle" else 0
+            bench.do(events.BusyReported(key, 100 * MS, idle_ns, 100 * MS))
+    assert [gpu_time_ms(bench, f"p{key}") for key in (1, 2)] == [0, 0]
+    wakes = wake_when_due(bench, 1100)
+    assert [gpu_time_ms(bench, f"p{key}") for key in (1, 2)] == [50, 50]
+    assert not bench.scheduler.gpus[GPU].gpu_time.is_behind
+    assert wakes <= 6, "each tenant's pause, and at most two looks at what was told"
+    assert wake_when_due(bench, 10_000) <= 2, "and then nothing is due"
+
+
+def test_work_told_late_in_a_window_is_not_left_behind() -> None:
+    """Each told at another moment; all of it is divided about a second after it was told."""
+    bench = Bench()
+    together(bench, 3)
+    for key in (1, 2, 3):
+        wake_when_due(bench, 250)
+        report(bench, key, 100 * MS)
+    wake_when_due(bench, 1200)
+    assert not bench.scheduler.gpus[GPU].gpu_time.is_behind
+    assert sum(gpu_time_ms(bench, f"p{key}") for key in (1, 2, 3)) == pytest.approx(300)
+
+
+def test_reports_of_a_group_that_works_on_wake_nobody_more_often() -> None:
+    """Reports have it divided themselves: a deadline is no more than a look now and then."""
+    bench = Bench()
+    together(bench, 2)
+    wakes = 0
+    for step in range(100):
+        wakes += wake_when_due(bench, 100)
+        for key in (1, 2):
+            report(bench, key, (step + 1) * 50 * MS)
+    assert wakes <= 30, "in 10 s"

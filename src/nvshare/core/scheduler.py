@@ -131,8 +131,13 @@ class Scheduler:
         self._decided(gpu, decide.decide(gpu, now_ns, out), now_ns)
 
     def _decided(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
-        """All that changes a GPU's books ends here, but for what its clients say of their memory."""
+        """All that changes a GPU's books ends here, but for what its clients say of their memory and work."""
         self._deadlines.note(gpu, drop_ns, now_ns)
+        self._touch(gpu)
+
+    def _left_undecided(self, gpu: Gpu) -> None:
+        """A client told of its work, and nothing follows from it."""
+        self._deadlines.hasten(gpu, gpu.gpu_time.deadline_ns)
         self._touch(gpu)
 
     def _touch(self, gpu: Gpu) -> None:
@@ -165,8 +170,10 @@ class Scheduler:
             billing.report_work(gpu, client, worked_ns, now_ns)
         if self._recalls and self._recalls.expects(key):
             self._recalls.came(key)
+            self._left_undecided(gpu)
             return
         if not self.on:
+            self._left_undecided(gpu)
             return
         gpu.advance(now_ns)
         if grant and grant != client.grants + 1:  # it has crossed a LOCK_OK, and its client will hold again
@@ -207,7 +214,7 @@ class Scheduler:
         if changed or client.tenant.standing == HOLDING:
             self._advance(gpu, now_ns, out)
         else:
-            self._touch(gpu)
+            self._left_undecided(gpu)
 
     def _may_have_lost(self, client: Client) -> bool:
         """Whether one that works, and is not known to hold, does: its word may be older than a switch."""

@@ -12,12 +12,15 @@ Rules:
    those who run at once. That is made up for in what is counted next, since a counter never goes back.
 4. Reports come when they come, so a slot is looked at when all must have told of it. What was told without
    slots is taken to have been just before it was told.
+5. Whoever tells next has all divided that is due by then. If nobody does, a deadline has it done.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from nvshare.core.account import NEVER
 
 if TYPE_CHECKING:
     from nvshare.core.books.floor import Floor
@@ -28,6 +31,7 @@ SLOTS_TOLD: Final = 256
 WINDOW_NS: Final = 500_000_000
 LATE_NS: Final = 300_000_000
 """By then everybody has told of a moment: clients that work tell ten times a second."""
+TALLY_NS: Final = WINDOW_NS + LATE_NS
 EXCESS_MOST_NS: Final = 5_000_000_000
 SAMPLES_MAX: Final = 16
 NVML_SILENT_NS: Final = 10_000_000_000
@@ -175,13 +179,14 @@ class Sample(NamedTuple):
 class GpuTime:
     """Of one GPU: what was told and is not divided yet."""
 
-    __slots__ = ("_from_ns", "_mixed_ns", "_samples", "_sharers")
+    __slots__ = ("_from_ns", "_mixed_ns", "_samples", "_sharers", "deadline_ns")
 
     def __init__(self, now_ns: int) -> None:
         self._from_ns = now_ns
         self._mixed_ns = -1  # when one told last while others were there
         self._sharers: list[Client] = []
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self.deadline_ns = NEVER  # by then ``tally`` is called (rule 5)
 
     def alone(self, client: Client, worked_ns: int, from_ns: int, now_ns: int) -> None:
         """The card worked that long for a client that had it for itself, or with others of its pod."""
@@ -215,6 +220,8 @@ class GpuTime:
         work = client.work
         if work.untallied_ns == 0:
             self._sharers.append(client)
+            if self.deadline_ns == NEVER:
+                self.deadline_ns = now_ns + TALLY_NS
         work.untallied_ns += worked_ns
         work.told_at_ns = now_ns
         if now_ns - self._from_ns >= WINDOW_NS:
@@ -247,6 +254,7 @@ class GpuTime:
                 client.work.compare(worked_ns)
         self._divide(until_ns // SLOT_NS, now_ns)
         self._from_ns = now_ns
+        self.deadline_ns = now_ns + TALLY_NS if self._sharers else NEVER
 
     def _divide_among_many(self, now_ns: int) -> None:
         """In a crowd the card works all the time; when each had work makes little difference there."""

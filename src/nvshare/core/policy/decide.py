@@ -21,6 +21,8 @@ def decide(gpu: Gpu, now_ns: int, out: list[Effect]) -> int:
     gpu.advance(now_ns)
     if gpu.idlers.next_ns <= now_ns:
         _review_idlers(gpu, now_ns)
+    if gpu.gpu_time.deadline_ns <= now_ns:
+        gpu.gpu_time.tally(now_ns)
     if gpu.recalls:
         gpu.expire_recalls(now_ns, out)
     if gpu.returning.deadline_ns <= now_ns:
