@@ -187,3 +187,96 @@ def test_reports_of_a_group_that_works_on_wake_nobody_more_often() -> None:
         for key in (1, 2):
             report(bench, key, (step + 1) * 50 * MS)
     assert wakes <= 30, "in 10 s"
+
+
+class Older:
+    """Programs that speak protocol 2, which let go every 50 ms, and NVML, which looks once a second."""
+
+    def __init__(self, pods: int, percent: int | None = None) -> None:
+        self.bench = Bench()
+        self.keys = range(1, pods + 1)
+        for key in self.keys:
+            if percent is not None:
+                self.bench.do(events.LimitsSet(f"p{key}", "ctl", None, percent))
+            self.bench.do(events.ClientRegistered(key, f"p{key}", GPU, 2))
+        self.since_ns = self.bench.now_ns
+        self.held_ns = dict.fromkeys(self.keys, 0)
+        self.told_ns = dict.fromkeys(self.keys, 0)
+
+    def run(self, ms: int, nvml: bool = True, idle: bool = False) -> None:
+        """What the card worked for them is what they held, divided, or nothing while they are idle."""
+        bench, clients = self.bench, self.bench.scheduler.clients
+        for _ in range(ms):
+            for key in self.keys:
+                if not clients[key].holds and not clients[key].wants:
+                    bench.do(events.LockRequested(key))
+            holders = [key for key in self.keys if clients[key].holds]
+            for key in holders:
+                self.held_ns[key] += 0 if idle else MS // len(holders)
+            bench.pass_ms(1)
+            passed_ms = (bench.now_ns - self.since_ns) // MS
+            for key in holders:
+                if clients[key].dropping or passed_ms % 50 == 0:
+                    bench.do(events.LockReleased(key))
+            if nvml and passed_ms % 1000 == 0:
+                self.look()
+
+    def look(self) -> None:
+        worked = tuple((key, self.held_ns[key] - self.told_ns[key]) for key in self.keys)
+        self.told_ns = dict(self.held_ns)
+        self.bench.do(events.WorkSampled(GPU, self.bench.now_ns, worked))
+
+    def end(self) -> list[float]:
+        """All go: what is left of them, in milliseconds."""
+        for key in self.keys:
+            self.bench.do(events.ProcessGone(key))
+        copy = self.bench.look()
+        left = {tenant.pod: copy.gpu_time_ns(tenant) for tenant in copy.tenants}
+        left |= {pod: figures.gpu_time_ns for pod, figures in copy.departed}
+        return [left[f"p{key}"] / MS for key in self.keys]
+
+
+@pytest.mark.parametrize("percent", [None, 90])
+@pytest.mark.parametrize("ms", [300, 1000, 1500, 1999, 2500])
+def test_a_short_program_that_cannot_tell_has_all_it_held(ms: int, percent: int | None) -> None:
+    """NVML told of it up to its last look; it went half a second later."""
+    older = Older(1, percent)
+    older.run(ms)
+    worked_ms = older.held_ns[1] / MS
+    assert older.end() == pytest.approx([worked_ms], rel=0.02)
+
+
+def test_short_programs_that_run_at_once_share_what_they_held() -> None:
+    older = Older(2)
+    older.run(1500)
+    assert older.end() == pytest.approx([750, 750], rel=0.05)
+
+
+def test_what_nvml_says_was_idle_is_not_counted_when_a_program_goes() -> None:
+    """It held the GPU for two seconds, and NVML saw it work for none of them."""
+    older = Older(1)
+    older.run(1000)
+    older.run(1900, nvml=False, idle=True)
+    assert older.bench.scheduler.clients[1].awaits_nvml, "so that NVML's word of 0 is asked for"
+    older.look()
+    assert older.end() == pytest.approx([1000], rel=0.02)
+
+
+def test_held_time_is_bounded_by_the_time_since_nvml_told() -> None:
+    """A hold that began before NVML's last look is in that for the most part."""
+    bench = Bench()
+    bench.do(events.ClientRegistered(1, "p1", GPU, 2))
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(1000)
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 1000 * MS),)))
+    bench.pass_ms(100)
+    bench.do(events.ProcessGone(1))
+    assert gpu_time_ms(bench, "p1") == 1100
+
+
+def test_a_program_that_nvml_forgets_stands_still_no_longer_than_ten_seconds() -> None:
+    older = Older(1)
+    older.run(1000)
+    older.run(12_000, nvml=False)
+    [shown_ms] = older.end()
+    assert 2000 < shown_ms <= 13_000

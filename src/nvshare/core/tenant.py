@@ -99,6 +99,11 @@ class Client:
         return self.version >= 3
 
     @property
+    def awaits_nvml(self) -> bool:
+        """It has the GPU, or had it lately, and cannot tell what it did there."""
+        return not self.reports_busy and (self.holds or self.work.unseen_ns > 0)
+
+    @property
     def may_pass(self) -> bool:
         """Whether LOCK_OK is for it: it stands at the gate, or is being sent away and can be called back."""
         if self.holds:

@@ -198,7 +198,9 @@ class MetricsService:
             return
         length_ns = reading.taken_ns - before_ns
         worked = tuple((client, percent * length_ns // 100) for client, percent in percents)
-        if gpu.gpu_time.is_behind or any(worked_ns for _, worked_ns in worked):  # idle windows add nothing
+        clients = self._hub.scheduler.clients
+        wanted = gpu.gpu_time.is_behind or any(clients[client].awaits_nvml for client, _ in worked)
+        if wanted or any(worked_ns for _, worked_ns in worked):  # other idle windows add nothing
             self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked))
 
     def _note_step(self, held_ns: int) -> None:

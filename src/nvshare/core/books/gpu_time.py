@@ -10,6 +10,7 @@ Rules:
 3. NVML tells, in whole percents, for how long the card worked for a process. What cannot be told otherwise
    is taken from there: all of it of clients that tell nothing, and what the card spends on switching between
    those who run at once. That is made up for in what is counted next, since a counter never goes back.
+   Before NVML's first word on a client that tells nothing, and after its last, what was held counts.
 4. Reports come when they come, so a slot is looked at when all must have told of it. What was told without
    slots is taken to have been just before it was told.
 5. Whoever tells next has all divided that is due by then. If nobody does, a deadline has it done.
@@ -79,9 +80,11 @@ class Work:
         "had_ns",
         "heard_ns",
         "nvml_ns",
+        "presumed_ns",
         "slots",
         "told_at_ns",
         "told_ns",
+        "unseen_ns",
         "untallied_ns",
     )
 
@@ -91,6 +94,8 @@ class Work:
         self.untallied_ns = 0  # of that, what is not yet divided among those who ran at once
         self.told_at_ns = 0
         self.nvml_ns = -1  # of one that tells nothing: when NVML last did
+        self.unseen_ns = 0  # its part of what was held since, which is NVML's to tell
+        self.presumed_ns = 0  # what was counted because it was held, and NVML has not told of
         self.had_ns = 0  # counted since NVML last told, as if it told nothing
         self.divided = False  # some of that was divided among several
         self.alone = False  # some was not, and is counted as soon as it is told
@@ -136,6 +141,23 @@ class Work:
             return held_ns
         silent_ns = now_ns - self.nvml_ns
         return min(held_ns, silent_ns) if silent_ns > NVML_SILENT_NS else 0
+
+    def note_held(self, held_ns: int, part_ns: int, now_ns: int) -> int:
+        """One that tells nothing held so long until now, its part of that so much: what is counted of it."""
+        counted_ns = self.untold(held_ns, now_ns)
+        if counted_ns:
+            self.presumed_ns += min(part_ns, counted_ns)
+        elif self.nvml_ns >= 0:
+            self.unseen_ns += min(part_ns, now_ns - self.nvml_ns)
+        return counted_ns
+
+    def see(self, worked_ns: int, now_ns: int) -> int:
+        """NVML's word on one that tells nothing: how much of it is not counted yet."""
+        self.nvml_ns = now_ns
+        self.unseen_ns = 0
+        counted_ns = min(self.presumed_ns, worked_ns)
+        self.presumed_ns = min(self.presumed_ns - counted_ns, EXCESS_MOST_NS)
+        return worked_ns - counted_ns
 
     def corrected(self, had_ns: int) -> int:
         """With what is to be made up for, half of it at most."""
@@ -231,9 +253,9 @@ class GpuTime:
         """NVML: for how long the card worked for some clients, from its last word to then (rule 3)."""
         for client, worked_ns in clients:
             if not client.reports_busy:
-                client.work.nvml_ns = now_ns
-                client.work.told_ns += worked_ns
-                client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, worked_ns)
+                more_ns = client.work.see(worked_ns, now_ns)
+                client.work.told_ns += more_ns
+                client.tenant.had_gpu_time(now_ns - more_ns, now_ns, more_ns)
         told = [each for each in clients if each[0].reports_busy]
         self._samples.append(Sample(at_ns, told))
         if now_ns - self._from_ns >= WINDOW_NS:
@@ -289,8 +311,12 @@ class GpuTime:
                 self._sharers.append(client)
 
     def settle(self, client: Client, now_ns: int) -> None:
-        """A client is about to go: what it told is divided before."""
+        """A client is about to go: what it told is divided before, or what it held since NVML last told."""
         work = client.work
+        unseen_ns = min(work.unseen_ns, now_ns - work.nvml_ns)
+        if unseen_ns:
+            work.unseen_ns = 0
+            client.tenant.had_gpu_time(now_ns - unseen_ns, now_ns, unseen_ns)
         if work.untallied_ns:
             self.tally(now_ns, late_ns=-SLOT_NS)
         if work.untallied_ns:

@@ -123,12 +123,14 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int, told: bool = True) -> None:
         account.settle_hold(now_ns, held_ns, bill_ns, had_ns)
         if limited and bill_ns:
             tenant.window.bill(now_ns - held_ns, now_ns, bill_ns)
-        _note_gpu_time(gpu, tenant, held_ns, bill_ns, told, now_ns)
+        _note_gpu_time(gpu, tenant, held_ns, bill_ns, had_ns, told, now_ns)
         if tenant.share and tenant.limited:
             lag.settle(gpu, tenant, now_ns)
 
 
-def _note_gpu_time(gpu: Gpu, tenant: Tenant, held_ns: int, bill_ns: int, told: bool, now_ns: int) -> None:
+def _note_gpu_time(
+    gpu: Gpu, tenant: Tenant, held_ns: int, bill_ns: int, part_ns: int, told: bool, now_ns: int
+) -> None:
     """Of what was held: what its clients told, or what was billed if they did not (``gpu_time``, rule 1)."""
     hold = tenant.hold
     client = hold.client
@@ -138,12 +140,14 @@ def _note_gpu_time(gpu: Gpu, tenant: Tenant, held_ns: int, bill_ns: int, told: b
     if hold.alone:
         worked_ns = hold.worked_since_settled()
         if cannot_tell:
-            worked_ns = client.work.untold(bill_ns, now_ns)
+            worked_ns = client.work.note_held(bill_ns, part_ns, now_ns)
         elif not told or (hold.shared and worked_ns > held_ns):
             worked_ns = bill_ns
         gpu.gpu_time.alone(client, worked_ns, now_ns - held_ns, now_ns)
-    elif cannot_tell and bill_ns:
-        gpu.gpu_time.beside_others(client, client.work.untold(bill_ns, now_ns), now_ns)
+    elif cannot_tell:
+        worked_ns = client.work.note_held(bill_ns, part_ns, now_ns)
+        if worked_ns:
+            gpu.gpu_time.beside_others(client, worked_ns, now_ns)
 
 
 def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int) -> int:
