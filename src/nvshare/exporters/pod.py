@@ -10,7 +10,7 @@ from nvshare.exporters.activity import not_told_of
 from nvshare.exporters.joined import Joined
 from nvshare.exporters.names import PROCESS
 from nvshare.exporters.view import Families, View, families_of, in_batches
-from nvshare.metrics import catalog as c
+from nvshare.metrics.catalog import pods as c
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.pods.identity import Process
 

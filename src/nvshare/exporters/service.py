@@ -20,7 +20,7 @@ from nvshare.exporters.view import Figures, View, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, Seen
 from nvshare.gpu.sampler import NVML, Sampler
-from nvshare.metrics.catalog import LOOP_EXPONENTS
+from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.metrics.http import Pages, Server
 from nvshare.metrics.web_config import Guard, WebConfigError
 from nvshare.node import logs

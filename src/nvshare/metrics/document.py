@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, OURS, SUBJECTS, subject_of
+from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, SUBJECTS, subject_of
+from nvshare.metrics.catalog.rows import OURS
 from nvshare.metrics.families import Metric
 
 _HEAD: Final = """\
 # Metrics
 
-Generated from the table in `src/nvshare/metrics/catalog.py`; `make docs` writes it. Do not edit.
+Generated from the tables in `src/nvshare/metrics/catalog`; `make docs` writes it. Do not edit.
 
 `nvshare scheduler` serves them on port 9402 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`): text
 0.0.4, and OpenMetrics 1.0 to who asks for it. `/metrics?name[]=NAME` shows only that family. How to scrape,
