@@ -77,7 +77,7 @@ class Node:
             observation=self.scheduler.begin_observation(0, self.now_ns),
             processes={place + 1: one.process for place, one in enumerate(managed)},
             managed=managed,
-            memory_sources=dict(self.scheduler.memory_sources),
+            memory_sources=dict(self.scheduler.limits.memory_sources),
             nvml_up=True,
             readings=readings,
             last_words=[],

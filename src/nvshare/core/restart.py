@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from nvshare.core.account import WHOLE
 from nvshare.core.books.figures import HERE, PodTotals
@@ -18,7 +18,7 @@ from nvshare.core.books.idlers import ACTIVE_NS
 from nvshare.core.books.returning import Expected
 from nvshare.core.effects import Effect
 from nvshare.core.gpu import Gpu
-from nvshare.core.limits import PodLimits
+from nvshare.core.limits import Limits, PodLimits
 from nvshare.core.membership import make_tenant
 from nvshare.core.policy import billing
 from nvshare.core.policy.decide import forget_if_even
@@ -26,9 +26,7 @@ from nvshare.core.standing import RESUMING
 from nvshare.core.view.snapshot import Checkpoint, ClientRecord, PodRecord
 
 
-def restore(
-    gpus: Mapping[str, Gpu], checkpoint: Checkpoint, limits_of: Callable[[str], PodLimits], now_ns: int
-) -> None:
+def restore(gpus: Mapping[str, Gpu], checkpoint: Checkpoint, limits: Limits, now_ns: int) -> None:
     away_ns = max(0, now_ns - checkpoint.taken_ns)
     for gone in checkpoint.departed:
         if gone.gpu in gpus:
@@ -47,7 +45,7 @@ def restore(
             if key in totals:
                 gpu.figures.departed.restore(name, totals.pop(key))
             gpu.advance(now_ns)
-            _expect_tenant(gpu, name, limits_of(name), lag_ns, away_ns, now_ns)
+            _expect_tenant(gpu, name, limits.of(name), lag_ns, away_ns, now_ns)
     for (name, gpu_key), left in totals.items():
         if gpu_key in gpus:
             gpus[gpu_key].figures.departed.restore(name, left)

@@ -20,7 +20,7 @@ from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellScheduling
 from nvshare.core.gpu import Gpu
 from nvshare.core.grant import COUNTING_VERSION, Recalls
-from nvshare.core.limits import NO_SOURCE, LimitsBook, PodLimits
+from nvshare.core.limits import Limits
 from nvshare.core.policy import billing, decide, turns, uncontended
 from nvshare.core.settings import Settings
 from nvshare.core.standing import HOLDING
@@ -44,11 +44,10 @@ class Scheduler:
         self.off_since_ns = -1  # -1: scheduling is on
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
-        self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
+        self.limits = Limits()
         self.observations = Observations()
         self._recalls = Recalls()
         self._switched_ns = -NEVER  # when scheduling was last switched on or off
-        self._limits: dict[str, LimitsBook] = {}
         self._deadlines = Deadlines()
         self._slice_override_ns = 0
         self._now_ns = -NEVER
@@ -254,7 +253,7 @@ class Scheduler:
     def _tenant(self, gpu: Gpu, pod: str, now_ns: int) -> Tenant:
         tenant = gpu.tenants.get(pod)
         if tenant is None:
-            tenant = membership.new_tenant(gpu, pod, self.limits_of(pod), now_ns)
+            tenant = membership.new_tenant(gpu, pod, self.limits.of(pod), now_ns)
         return tenant
 
     def _after_membership(
@@ -366,45 +365,8 @@ class Scheduler:
 
     # ---- limits ------------------------------------------------------------------------------
 
-    def limits_said(self, pod: str) -> dict[str, tuple[int | None, int | None, bool | None]]:
-        """What each source has said on a pod's limits: memory, percent, share."""
-        book = self._limits.get(pod)
-        return book.words() if book is not None else {}
-
-    def limits_said_by(self, pod: str, source: str) -> tuple[int | None, int | None, bool | None]:
-        return self.limits_said(pod).get(source, (None, None, None))
-
-    def limited_pods(self) -> list[str]:
-        """Those on whose limits some source has said anything."""
-        return list(self._limits)
-
-    def limits_of(self, pod: str) -> PodLimits:
-        book = self._limits.get(pod)
-        return book.effective() if book is not None else PodLimits()
-
-    def limits_after(self, word: events.LimitsSet) -> PodLimits:
-        """A pod's limits if that were said; nothing changes."""
-        book = LimitsBook()
-        for source, said in self.limits_said(word.pod).items():
-            book.put(source, *said)
-        book.put(word.source, word.memory_bytes, word.core_percent, word.share)
-        return book.effective()
-
-    def _note_memory_source(self, pod: str, source: str) -> None:
-        if source == NO_SOURCE:
-            self.memory_sources.pop(pod, None)
-        else:
-            self.memory_sources[pod] = source
-
     def _limits_set(self, event: events.LimitsSet, now_ns: int, out: list[Effect]) -> None:
-        book = self._limits.get(event.pod) or LimitsBook()
-        book.put(event.source, event.memory_bytes, event.core_percent, event.share)
-        limits = book.effective()
-        self._note_memory_source(event.pod, limits.memory_source)
-        if book.words():
-            self._limits[event.pod] = book
-        else:
-            self._limits.pop(event.pod, None)
+        limits = self.limits.put(*event)
         for gpu in self.gpus.values():
             tenant = gpu.tenants.get(event.pod)
             if tenant is not None:
@@ -444,11 +406,9 @@ class Scheduler:
         """Start as the successor of another daemon."""
         checkpoint = event.checkpoint
         self._switch(checkpoint.scheduling_on, now_ns)
-        for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
-            book = self._limits.setdefault(pod, LimitsBook())
-            book.put(source, memory_bytes, core_percent, share)
-            self._note_memory_source(pod, book.effective().memory_source)
-        restart.restore(self.gpus, checkpoint, self.limits_of, now_ns)
+        for word in checkpoint.limits:
+            self.limits.put(*word)
+        restart.restore(self.gpus, checkpoint, self.limits, now_ns)
         for gpu in self.gpus.values():
             self._advance(gpu, now_ns, out)
 

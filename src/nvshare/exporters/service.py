@@ -223,7 +223,7 @@ class MetricsService:
             ttl_ns=self._ttl_ns,
             processes=processes,
             managed=[*members, *roster.formers.values(), *roster.ended],
-            memory_sources=dict(self._hub.scheduler.memory_sources),
+            memory_sources=dict(self._hub.scheduler.limits.memory_sources),
             nvml_up=self._sampler.up(),
             readings=readings,
             last_words=self._sampler.last_words(now_ns, readings),

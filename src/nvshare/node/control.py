@@ -256,7 +256,7 @@ class Control:
     def _added(self, pod: str, source: str, body: QuotaBody | RunBody) -> LimitsSet:
         """A source's new word on a pod; what it does not name stays as that source said before."""
         said = (body.memory_bytes, body.core_percent, _share(body.policy))
-        before = self._roster.hub.scheduler.limits_said_by(pod, source)
+        before = self._roster.hub.scheduler.limits.said_by(pod, source)
         memory_bytes, core_percent, share = (
             old if new is None else new for new, old in zip(said, before, strict=True)
         )

@@ -233,7 +233,7 @@ class Roster:
     def _withdraw_environment(self, pod: str) -> None:
         if pod in self._per_pod or any(former.pod == pod for former in self.formers.values()):
             return
-        if self.hub.scheduler.limits_said_by(pod, ENVIRONMENT) != (None, None, None):
+        if self.hub.scheduler.limits.said_by(pod, ENVIRONMENT) != (None, None, None):
             self.set_limits(events.LimitsSet(pod, ENVIRONMENT))
 
     def _count(self, member: Member, step: int) -> None:
@@ -279,11 +279,11 @@ class Roster:
         return self.limits(self.members[client].pod).core_percent
 
     def limits(self, pod: str) -> PodLimits:
-        return self.hub.scheduler.limits_of(pod)
+        return self.hub.scheduler.limits.of(pod)
 
     def set_limits(self, word: events.LimitsSet) -> PodLimits:
         """One source's word on a pod's limits; the lines are those that operators' tools look for."""
-        before, after = self.limits(word.pod), self.hub.scheduler.limits_after(word)
+        before, after = self.limits(word.pod), self.hub.scheduler.limits.after(*word)
         if after.memory_bytes != before.memory_bytes:
             figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}
             logs.info(f"Memory limit changed for pod {word.pod}", source=after.memory_source, **figures)

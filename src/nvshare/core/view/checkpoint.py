@@ -71,8 +71,8 @@ class Gathering:
             for tenant in list(gpu.tenants.values()):
                 self._write_down(gpu, tenant)
                 yield
-        for pod in books.limited_pods():
-            self._limits += [(pod, source, *word) for source, word in books.limits_said(pod).items()]
+        for pod in books.limits.pods():
+            self._limits += [(pod, source, *word) for source, word in books.limits.said(pod).items()]
             yield
 
     def finish(self) -> None:
