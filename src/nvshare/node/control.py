@@ -285,7 +285,7 @@ class Control:
         cgroup = run_cgroup_of(process) if os.geteuid() == 0 else ""
         word = self._added(pod, "run", body)
         try:
-            if not self._roster.add_run(process, Run(pod, cgroup)):
+            if not self._roster.runs.add(process, Run(pod, cgroup)):
                 raise NotFound(f"no process has pid {body.pid}")
             limits = self._roster.set_limits(word)
         except ValueError as error:

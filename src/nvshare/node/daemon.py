@@ -236,7 +236,7 @@ class Daemon:
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
         hub.feed(events.Restored(checkpoint.core_part(saved, alive)))
         for pid, start_ticks, run in saved.runs:
-            roster.restore_run(Process(pid, start_ticks), run)
+            roster.runs.restore(Process(pid, start_ticks), run)
         logs.info(
             "former life restored",
             clients=len(alive),
