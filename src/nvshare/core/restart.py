@@ -31,24 +31,24 @@ def restore(gpus: Mapping[str, Gpu], checkpoint: Checkpoint, limits: Limits, now
     for gone in checkpoint.departed:
         if gone.gpu in gpus:
             gpus[gone.gpu].figures.departed.restore(gone.pod, gone.totals)
-    alive = {(record.pod, record.gpu): record for record in checkpoint.clients}
+    alive = dict.fromkeys((record.pod, record.gpu) for record in checkpoint.clients)
     lags = {(pod, gpu): lag_ns for pod, gpu, lag_ns in checkpoint.lags}
     for key in alive:
         lags.setdefault(key, 0)
     totals: dict[tuple[str, str], PodTotals] = {}
-    for pod in checkpoint.present:
-        key = (pod.pod, pod.gpu)
-        totals[key] = _totals_now(pod, checkpoint.taken_ns, away_ns if key in alive else 0)
+    for here in checkpoint.present:
+        key = (here.pod, here.gpu)
+        totals[key] = _totals_now(here, checkpoint.taken_ns, away_ns if key in alive else 0)
     for key, lag_ns in lags.items():
-        name, gpu = key[0], gpus.get(key[1])
-        if gpu is not None and name not in gpu.tenants:
+        pod, gpu = key[0], gpus.get(key[1])
+        if gpu is not None and pod not in gpu.tenants:
             if key in totals:
-                gpu.figures.departed.restore(name, totals.pop(key))
+                gpu.figures.departed.restore(pod, totals.pop(key))
             gpu.advance(now_ns)
-            _expect_tenant(gpu, name, limits.of(name), lag_ns, away_ns, now_ns)
-    for (name, gpu_key), left in totals.items():
+            _expect_tenant(gpu, pod, limits.of(pod), lag_ns, away_ns, now_ns)
+    for (pod, gpu_key), left in totals.items():
         if gpu_key in gpus:
-            gpus[gpu_key].figures.departed.restore(name, left)
+            gpus[gpu_key].figures.departed.restore(pod, left)
     for record in checkpoint.clients:
         if record.gpu in gpus:
             _expect_client(gpus[record.gpu], record, checkpoint.taken_ns, now_ns)

@@ -91,7 +91,7 @@ def _rate(metric: Metric) -> str:
 
 def _fleet_panels() -> list[Panel]:
     """Few enough to see at a glance."""
-    return [*_fleet_sizes(), *_fleet_gpus(), *_fleet_tenants(), *_fleet_troubles()]
+    return [*_fleet_sizes(), *_fleet_gpus(), *_fleet_tenants(), *_fleet_health()]
 
 
 def _shown(title: str, metric: Metric, expr: str, legend: str, unit: str = "short") -> Panel:
@@ -133,7 +133,7 @@ def _fleet_tenants() -> list[Panel]:
     ]
 
 
-def _fleet_troubles() -> list[Panel]:
+def _fleet_health() -> list[Panel]:
     waiting = f"sum by (instance) ({scheduler.REQUESTING.name} + {scheduler.WAITING.name})"
     power = f"sum by (instance) ({gpus.GPU_POWER.name})"
     xids = f"sum by (instance) ({_rate(gpus.GPU_XIDS)})"
