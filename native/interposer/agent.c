@@ -147,6 +147,12 @@ void bill_tell_burst(struct gate *gate, uint64_t now_ns)
     gate_flush(gate);
 }
 
+void bill_tell_last(struct gate *gate)
+{
+    tell_work(gate, clock_ns(), 1);
+    gate_flush(gate);
+}
+
 static uint64_t look_for_use(struct gate *gate, uint64_t now_ns)
 {
     uint64_t watch_ns = lanes_watch(gate, now_ns);

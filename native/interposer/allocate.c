@@ -32,7 +32,7 @@ CUresult own_cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flag
     struct gate *gate = gate_of_context();
     if (!gate || !out || !bytes)
         return real.cuMemAllocManaged(out, bytes, flags);
-    MEMORY_ALLOCATE(gate, KEY_ADDRESS, current(), bytes, real.cuMemAllocManaged(out, bytes, flags), *out);
+    MEMORY_ALLOCATE(gate, KEY_MANAGED, current(), bytes, real.cuMemAllocManaged(out, bytes, flags), *out);
 }
 
 /* The driver chooses the pitch, so what was counted before is corrected afterwards. */
@@ -70,9 +70,15 @@ CUresult own_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, s
     MEMORY_ALLOCATE(gate, KEY_ADDRESS, current(), bytes, managed(out, bytes), *out);
 }
 
-CUresult own_cuMemFree_v2(CUdeviceptr address)
+static struct entry *lift(CUdeviceptr address)
 {
     struct entry *entry = memory_lift(KEY_ADDRESS, address);
+    return entry ? entry : memory_lift(KEY_MANAGED, address);
+}
+
+CUresult own_cuMemFree_v2(CUdeviceptr address)
+{
+    struct entry *entry = lift(address);
     CUresult result = real.cuMemFree_v2(address);
     memory_settle(entry, result == CUDA_SUCCESS);
     return result;
@@ -165,7 +171,7 @@ CUresult own_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
     if (capture_is_under_way(stream))
         return real.cuMemFreeAsync(address, stream);
-    struct entry *entry = memory_lift(KEY_ADDRESS, address);
+    struct entry *entry = lift(address);
     CUresult result = real.cuMemFreeAsync(address, stream);
     if (entry && (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED))
         result = free_in_order(address, stream);

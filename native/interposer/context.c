@@ -132,35 +132,38 @@ CUresult own_cuStreamDestroy_v2(CUstream stream)
 
 CUresult own_cuStreamSynchronize(CUstream stream)
 {
-    int cancellable = gates_wait_begins();
+    struct wait wait;
+    gates_wait_begins_for(stream, &wait);
     CUresult result = real.cuStreamSynchronize(stream);
-    gates_waited_for_stream(stream);
-    gates_wait_ends(cancellable);
+    gates_wait_ends(&wait);
     return result;
 }
 
 CUresult own_cuEventSynchronize(CUevent event)
 {
-    int cancellable = gates_wait_begins();
+    struct wait wait = {0};
+    gates_wait_begins(&wait);
     CUresult result = real.cuEventSynchronize(event);
-    gates_wait_ends(cancellable);
+    gates_wait_ends(&wait);
     return result;
 }
 
 CUresult own_cuCtxSynchronize(void)
 {
-    int cancellable = gates_wait_begins();
+    struct wait wait = {0};
+    gates_wait_begins(&wait);
     CUresult result = real.cuCtxSynchronize();
     gates_waited_for_context(NULL);
-    gates_wait_ends(cancellable);
+    gates_wait_ends(&wait);
     return result;
 }
 
 CUresult own_cuCtxSynchronize_v2(CUcontext ctx)
 {
-    int cancellable = gates_wait_begins();
+    struct wait wait = {0};
+    gates_wait_begins(&wait);
     CUresult result = real.cuCtxSynchronize_v2(ctx);
     gates_waited_for_context(ctx);
-    gates_wait_ends(cancellable);
+    gates_wait_ends(&wait);
     return result;
 }

@@ -144,6 +144,19 @@ void gates_forget(void)
     pthread_mutex_init(&gates_lock, NULL);
 }
 
+/* Nobody is waited for: who holds a lock now may never give it back. */
+void gates_say_last(void)
+{
+    int count = atomic_load(&gates_made);
+    for (int i = 0; i < count; i++) {
+        struct gate *gate = &gates[i];
+        if (!atomic_load(&gate->is_used) || pthread_mutex_trylock(&gate->lock) != 0)
+            continue;
+        bill_tell_last(gate);
+        pthread_mutex_unlock(&gate->lock);
+    }
+}
+
 /* ---- with a gate's lock held */
 
 void gate_wake(struct gate *gate, uint64_t by_ns)
@@ -240,54 +253,65 @@ static void give_credit(CUstream stream, struct lane *lane)
     *credit = (struct credit){stream, atomic_load(&pass_epoch), lane, left};
 }
 
-static void each_gate_at_wait(bool begins)
+/* A wait for one stream touches no other. */
+static void at_wait(struct gate *gate, const struct wait *wait, bool begins, uint64_t now_ns)
+{
+    struct worked *worked = &gate->worked;
+    struct lane *lane = wait->lane && lane_is_of(wait->lane, wait->stream, gate) ? wait->lane : NULL;
+    bool for_all = !wait->lane;
+    int mode = capture_relax();
+    if (begins) {
+        worked->waiting++;
+        worked->wait_ns = now_ns;
+    } else if (worked->waiting) {
+        worked->waiting--;
+    }
+    if (gate->open && begins && lane)
+        lane_mark_at_wait(lane, now_ns);
+    if (gate->open && begins && for_all)
+        lanes_mark_at_wait(gate, now_ns);
+    if (gate->open && !begins && lane)
+        lane_was_awaited(lane, now_ns);
+    if (gate->open && !begins && for_all)
+        lanes_poll(gate, now_ns);
+    if (gate->open && !begins && burst_ends(gate, !lane || lane->passed || gate->paced, now_ns))
+        atomic_fetch_add(&pass_epoch, 1);
+    if (gate->open && !begins && !gate->paced)
+        bill_tell_burst(gate, now_ns);
+    if (owns_lanes)
+        lanes_owner_waits(gate, begins, now_ns);
+    capture_restore(mode);
+}
+
+static void each_gate_at_wait(const struct wait *wait, bool begins)
 {
     uint64_t now_ns = 0;
     int count = atomic_load_explicit(&gates_made, memory_order_relaxed);
     for (int i = 0; i < count; i++) {
         struct gate *gate = &gates[i];
-        if (!gate->lanes && !owns_lanes)
+        if (!atomic_load_explicit(&gate->is_used, memory_order_acquire) || (wait->gate && wait->gate != gate && !owns_lanes))
             continue;
         now_ns = now_ns ? now_ns : clock_ns();
         pthread_mutex_lock(&gate->lock);
-        int mode = capture_relax();
-        if (begins)
-            gate->worked.wait_ns = now_ns;
-        if (begins && gate->open)
-            lanes_mark_at_wait(gate, now_ns);
-        if (!begins && gate->open)
-            lanes_poll(gate, now_ns);
-        if (!begins && gate->open && burst_ends(gate, now_ns))
-            atomic_fetch_add(&pass_epoch, 1);
-        if (!begins && gate->open && !gate->paced)
-            bill_tell_burst(gate, now_ns);
-        if (owns_lanes)
-            lanes_owner_waits(gate, begins, now_ns);
-        capture_restore(mode);
+        at_wait(gate, wait, begins, now_ns);
         pthread_mutex_unlock(&gate->lock);
     }
 }
 
 /* A thread with a stream of its own is not cancelled while it waits, since everybody would wait for it to come back. */
-int gates_wait_begins(void)
+void gates_wait_begins(struct wait *wait)
 {
-    int cancellable = cancel_hold();
-    each_gate_at_wait(true);
+    wait->cancellable = cancel_hold();
+    each_gate_at_wait(wait, true);
     if (!owns_lanes)
-        cancel_restore(cancellable);
-    return cancellable;
+        cancel_restore(wait->cancellable);
 }
 
-void gates_waited_for_stream(CUstream stream)
+void gates_wait_begins_for(CUstream stream, struct wait *wait)
 {
-    struct gate *gate;
-    struct lane *lane = lane_find(stream, &gate);
-    if (!lane)
-        return;
-    pthread_mutex_lock(&gate->lock);
-    if (gate->open && !gate->paced && lane_is_of(lane, stream, gate))
-        lane_was_awaited(lane, clock_ns());
-    pthread_mutex_unlock(&gate->lock);
+    *wait = (struct wait){.stream = stream};
+    wait->lane = lane_find(stream, &wait->gate);
+    gates_wait_begins(wait);
 }
 
 void gates_waited_for_context(CUcontext ctx)
@@ -299,21 +323,49 @@ void gates_waited_for_context(CUcontext ctx)
     for (int i = 0; i < count; i++) {
         struct gate *gate = &gates[i];
         pthread_mutex_lock(&gate->lock);
-        for (struct lane *lane = gate->lanes; lane && gate->open && !gate->paced; lane = lane->next)
+        for (struct lane *lane = gate->lanes; lane && gate->open; lane = lane->next)
             if (lane->ctx == current && lane->stretch_ns)
                 lane_was_awaited(lane, clock_ns());
         pthread_mutex_unlock(&gate->lock);
     }
 }
 
-void gates_wait_ends(int cancellable)
+void gates_wait_ends(struct wait *wait)
 {
-    each_gate_at_wait(false);
+    each_gate_at_wait(wait, false);
     if (owns_lanes)
-        cancel_restore(cancellable);
+        cancel_restore(wait->cancellable);
 }
 
 /* ---- passing */
+
+static void enter_paced(struct gate *gate, struct lane *lane, struct ticket *ticket)
+{
+    bill_begin(gate, ticket->entered_ns);
+    if (!ticket->blocking) {
+        lane_launched(lane, ticket->entered_ns);
+        give_credit(ticket->stream, lane);
+    } else if (!lane->stretch_ns) {
+        stretch_begins(lane, ticket->entered_ns);
+    }
+}
+
+/* The first launch of a stretch is marked and gets no pass yet: who launches but now and then is measured exactly. */
+static void enter_unpaced(struct gate *gate, struct lane *lane, struct ticket *ticket)
+{
+    gate->used_lately = true;
+    lane_passed(lane, ticket->entered_ns);
+    bool is_measured = lane->stretch_ns || burst_is_measured(&gate->worked, ticket->entered_ns);
+    if (is_measured) {
+        ticket->first = !lane->stretch_ns;
+        lane_launched(lane, ticket->entered_ns);
+    }
+    gate_wake(gate, ticket->entered_ns + TICK_NS);
+    if (ticket->first || atomic_load(&captures) > 0)
+        return;
+    lane->passed = true;
+    give_pass(ticket->stream);
+}
 
 /* False if the lane became another stream's meanwhile: then nothing is done. */
 static bool pass_through(struct gate *gate, struct lane *lane, bool blocking, struct ticket *ticket)
@@ -332,25 +384,17 @@ static bool pass_through(struct gate *gate, struct lane *lane, bool blocking, st
             break;
     }
     ticket->gate = gate;
+    ticket->lane = lane;
+    ticket->blocking = blocking;
     ticket->entered_ns = clock_ns();
     gate->inside++;
-    if (gate->paced) {
-        bill_begin(gate, ticket->entered_ns);
-        if (!blocking) {
-            ticket->lane = lane;
-            lane_launched(lane, ticket->entered_ns);
-            give_credit(ticket->stream, lane);
-        }
-    } else {
-        ticket->lane = lane;
-        gate->used_lately = true;
-        lane_passed(lane, ticket->entered_ns);
-        lane_launched(lane, ticket->entered_ns);
-        gate_wake(gate, ticket->entered_ns + TICK_NS);
-        if (atomic_load(&captures) == 0)
-            give_pass(ticket->stream);
-    }
+    if (gate->paced)
+        enter_paced(gate, lane, ticket);
+    else
+        enter_unpaced(gate, lane, ticket);
     gate_flush(gate);
+    if (lane->stretch_ns == ticket->entered_ns)
+        stretch_begins_later(lane, clock_ns());
     pthread_mutex_unlock(&gate->lock);
     return true;
 }
@@ -374,16 +418,22 @@ void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
 
 static void call_ended(struct gate *gate, struct lane *lane, const struct ticket *ticket)
 {
-    pthread_mutex_lock(&gate->lock);
     uint64_t now_ns = clock_ns();
+    pthread_mutex_lock(&gate->lock);
     gate->inside--;
-    if (!lane) {
+    if (ticket->blocking)
         gate->done_ns = now_ns;
-    } else if (lane_is_of(lane, ticket->stream, gate)) {
-        lane->seen_ns = now_ns; /* what was launched has not ended before; if the call waited for it, it just has */
-        if (gate->paced)
-            lane_mark_if_due(lane, ticket->entered_ns, false);
+    if (!lane_is_of(lane, ticket->stream, gate)) {
+        pthread_mutex_unlock(&gate->lock);
+        return;
     }
+    lane->seen_ns = now_ns; /* what was launched has not ended before */
+    if (gate->paced && !ticket->blocking)
+        lane_mark_if_due(lane, ticket->entered_ns, false);
+    else if (ticket->first && !ticket->blocking)
+        lane_mark_first(lane, now_ns);
+    if (gate->worked.measuring)
+        gate->worked.marking_ns = clock_ns() - now_ns;
     pthread_mutex_unlock(&gate->lock);
 }
 

@@ -20,6 +20,7 @@
 
 #include "abi.h"
 #include "cancel.h"
+#include "gpu_clock.h"
 #include "session.h"
 #include "worked.h"
 
@@ -47,6 +48,7 @@ struct lane { /* one stream, as far as it was used */
     pthread_t owner; /* of a per-thread default stream, which only its thread can name */
     bool per_thread;
     bool used;   /* with a pass, since it was last made dirty */
+    bool passed; /* a pass was given in the present stretch: launches go unseen */
     bool dirty;  /* was used with a pass that is void now: how much is behind it is not known */
     bool waited; /* its thread waits for its work */
     bool ended; /* the stream is destroyed; what was launched on it may still run */
@@ -58,9 +60,10 @@ struct lane { /* one stream, as far as it was used */
     uint64_t done_ns;                      /* when its last completion was */
     uint64_t length_ns;                    /* of one launch, learned; 0: not known yet */
     uint64_t stretch_ns, seen_ns; /* since when it has worked (0: it is idle), when it last was known to */
-    CUevent start;
-    CUevent anchor; /* an event whose host time is known */
-    uint64_t anchor_ns;
+    CUevent start;      /* put before a stretch at ... */
+    uint64_t start_ns;
+    bool starting; /* it has not been looked at yet */
+    struct gpu_clock *clock;
     struct marker ring[MARKERS];
     unsigned int head, tail;
 };
@@ -72,6 +75,7 @@ struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct lane *lanes;
+    atomic_bool is_used; /* has or had lanes */
     struct session session;
     /* what was last made known to launching threads */
     bool open, paced, shallow;
@@ -101,8 +105,10 @@ struct gate {
 
 struct ticket { /* of a call that went through the gate without a pass; no gate: ungated */
     struct gate *gate;
-    struct lane *lane; /* NULL if the call returns when its work has ended */
+    struct lane *lane;
     CUstream stream;
+    bool blocking; /* the call returns when its work has ended */
+    bool first;    /* its launch begins a stretch */
     uint64_t entered_ns;
     int cancellable; /* as the thread was before the call */
 };
@@ -170,12 +176,17 @@ static inline bool spends_credit(CUstream stream, unsigned int place)
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket);
 void gate_leave(struct ticket *ticket);
 
+struct wait { /* of the program, for one stream or for who knows what */
+    CUstream stream;
+    struct gate *gate; /* the stream's, if it is for one */
+    struct lane *lane;
+    int cancellable;
+};
 /* The program is about to wait: what it waits for is to be marked, before or, where only this thread can, afterwards. */
-int gates_wait_begins(void);
-/* And it has waited for one stream, for all of the context, or for who knows what. */
-void gates_waited_for_stream(CUstream stream);
+void gates_wait_begins(struct wait *wait);
+void gates_wait_begins_for(CUstream stream, struct wait *wait);
 void gates_waited_for_context(CUcontext ctx);
-void gates_wait_ends(int cancellable);
+void gates_wait_ends(struct wait *wait);
 
 /* The gate of a device; NULL when the device cannot be told. Registers with the daemon, once. */
 struct gate *gate_of_device(CUdevice device);
@@ -192,6 +203,8 @@ void gate_flush(struct gate *gate);
 /* With its lock held: waits until something may have changed, or until then. */
 void gate_wait(struct gate *gate, uint64_t until_ns);
 void gates_forget(void);
+/* The program ends. */
+void gates_say_last(void);
 
 /* lane.c: without any lock held */
 /* Whether this thread has a default stream of its own that was used. */
@@ -218,7 +231,9 @@ bool lanes_poll(struct gate *gate, uint64_t now_ns);
 void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns);
 void lane_mark_tail(struct lane *lane, uint64_t now_ns);
 bool lane_is_idle(struct lane *lane);
+void lane_mark_at_wait(struct lane *lane, uint64_t now_ns);
 void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns);
+void lane_mark_first(struct lane *lane, uint64_t now_ns);
 /* The program has waited for all that is behind the lane. */
 void lane_was_awaited(struct lane *lane, uint64_t now_ns);
 /* While calls have passes: looks which lanes still work; when to look again. */
@@ -235,6 +250,9 @@ bool agent_start(struct gate *gate);
 void bill_begin(struct gate *gate, uint64_t now_ns);
 /* With the gate's lock held, after a wait: what would be lost if the program ended now is told. */
 void bill_tell_burst(struct gate *gate, uint64_t now_ns);
+
+/* With the gate's lock held: what is left to tell when the program ends. */
+void bill_tell_last(struct gate *gate);
 
 /* capture.c */
 bool capture_is_under_way(CUstream stream);

@@ -6,6 +6,7 @@
 
 #include "gate.h"
 #include "hooks.h"
+#include "memory.h"
 #include "own.h"
 #include "real.h"
 #include "settings.h"
@@ -21,32 +22,65 @@ static inline CUstream per_thread(CUstream stream)
 
 /* With a pass it is two comparisons and a jump, with credit a few more. What needs more registers, or a frame of its own, is
  * kept out of the way. */
-#define GATED_FUNCTION(symbol, key, is_blocking, parameters, arguments)   \
-    static __attribute__((noinline)) CUresult gated_##symbol parameters   \
-    {                                                                     \
-        struct ticket ticket;                                             \
-        unsigned int place = second_place(key);                           \
-        if (real.symbol && (has_pass(key, place) ||                       \
-                            (!is_blocking && spends_credit(key, place)))) \
-            return real.symbol arguments;                                 \
-        gate_enter(key, is_blocking, &ticket);                            \
-        CUresult result = real.symbol ? real.symbol arguments : MISSING;  \
-        gate_leave(&ticket);                                              \
-        return result;                                                    \
-    }                                                                     \
-    static __attribute__((noinline)) CUresult paced_##symbol parameters   \
-    {                                                                     \
-        if (!is_blocking && real.symbol &&                                \
-            spends_credit(key, first_place(key)))                         \
-            return real.symbol arguments;                                 \
-        return gated_##symbol arguments;                                  \
-    }                                                                     \
-    EXPORT CUresult symbol parameters;                                    \
-    EXPORT CUresult symbol parameters                                     \
-    {                                                                     \
-        if (LIKELY(has_pass(key, first_place(key)) && real.symbol))       \
-            return real.symbol arguments;                                 \
-        return paced_##symbol arguments;                                  \
+#define GATED_WAYS(symbol, key, parameters, arguments)                                  \
+    static __attribute__((noinline)) CUresult gated_##symbol parameters                 \
+    {                                                                                   \
+        struct ticket ticket;                                                           \
+        unsigned int place = second_place(key);                                         \
+        if (real.symbol && (has_pass(key, place) || spends_credit(key, place)))         \
+            return real.symbol arguments;                                               \
+        gate_enter(key, false, &ticket);                                                \
+        CUresult result = real.symbol ? real.symbol arguments : MISSING;                \
+        gate_leave(&ticket);                                                            \
+        return result;                                                                  \
+    }                                                                                   \
+    static __attribute__((noinline)) CUresult paced_##symbol parameters                 \
+    {                                                                                   \
+        if (real.symbol && spends_credit(key, first_place(key)))                        \
+            return real.symbol arguments;                                               \
+        return gated_##symbol arguments;                                                \
+    }
+#define GATED_FUNCTION(symbol, key, parameters, arguments)                              \
+    GATED_WAYS(symbol, key, parameters, arguments)                                      \
+    EXPORT CUresult symbol parameters;                                                  \
+    EXPORT CUresult symbol parameters                                                   \
+    {                                                                                   \
+        if (LIKELY(has_pass(key, first_place(key)) && real.symbol))                     \
+            return real.symbol arguments;                                               \
+        return paced_##symbol arguments;                                                \
+    }
+#define FILL_FUNCTION(symbol, twin, key, parameters, arguments, twin_arguments)         \
+    GATED_WAYS(symbol, key, parameters, arguments)                                      \
+    EXPORT CUresult symbol parameters;                                                  \
+    EXPORT CUresult symbol parameters                                                   \
+    {                                                                                   \
+        CUstream on = key;                                                              \
+        if (real.twin && memory_became_managed(dst))                                    \
+            return twin twin_arguments;                                                 \
+        if (has_pass(key, first_place(key)) && real.symbol)                             \
+            return real.symbol arguments;                                               \
+        return paced_##symbol arguments;                                                \
+    }
+/* It waits for its own end, so it is also the program's wait for the stream. */
+#define BLOCKING_FUNCTION(symbol, key, parameters, arguments)                              \
+    EXPORT CUresult symbol parameters;                                                     \
+    EXPORT CUresult symbol parameters                                                      \
+    {                                                                                      \
+        struct ticket ticket = {0};                                                        \
+        struct wait wait;                                                                  \
+        bool passes = has_pass(key, first_place(key)) || has_pass(key, second_place(key)); \
+        if (!real.symbol)                                                                  \
+            return MISSING;                                                                \
+        if (!passes)                                                                       \
+            gate_enter(key, true, &ticket);                                                \
+        if (!library_on())                                                                 \
+            return real.symbol arguments;                                                  \
+        gates_wait_begins_for(key, &wait);                                                 \
+        CUresult result = real.symbol arguments;                                           \
+        gates_wait_ends(&wait);                                                            \
+        if (!passes)                                                                       \
+            gate_leave(&ticket);                                                           \
+        return result;                                                                     \
     }
 #define OWN_FUNCTION(symbol, parameters, arguments, handle)             \
     EXPORT CUresult symbol parameters;                                  \
@@ -71,11 +105,14 @@ static inline CUstream per_thread(CUstream stream)
     }
 
 #define GATED(symbol, name, since, variant, stream, parameters, arguments) \
-    GATED_FUNCTION(symbol, stream, false, parameters, arguments)           \
-    GATED_FUNCTION(symbol##_##variant, per_thread(stream), false, parameters, arguments)
+    GATED_FUNCTION(symbol, stream, parameters, arguments)                  \
+    GATED_FUNCTION(symbol##_##variant, per_thread(stream), parameters, arguments)
+#define FILL(symbol, twin, name, since, variant, parameters, arguments, twin_arguments)  \
+    FILL_FUNCTION(symbol, twin, NULL, parameters, arguments, twin_arguments)             \
+    FILL_FUNCTION(symbol##_##variant, twin, CU_STREAM_PER_THREAD, parameters, arguments, twin_arguments)
 #define BLOCKING(symbol, name, since, variant, parameters, arguments) \
-    GATED_FUNCTION(symbol, NULL, true, parameters, arguments)         \
-    GATED_FUNCTION(symbol##_##variant, CU_STREAM_PER_THREAD, true, parameters, arguments)
+    BLOCKING_FUNCTION(symbol, NULL, parameters, arguments)            \
+    BLOCKING_FUNCTION(symbol##_##variant, CU_STREAM_PER_THREAD, parameters, arguments)
 #define OWN(symbol, name, since, parameters, arguments) \
     OWN_FUNCTION(symbol, parameters, arguments, return own_##symbol arguments;)
 #define OWN_STREAM(symbol, name, since, variant, parameters, arguments)           \
@@ -84,6 +121,7 @@ static inline CUstream per_thread(CUstream stream)
 #define NVML(symbol, parameters, arguments) NVML_FUNCTION(symbol, parameters, arguments)
 #include "hooks.def"
 #undef GATED
+#undef FILL
 #undef BLOCKING
 #undef OWN
 #undef OWN_STREAM

@@ -5,7 +5,10 @@
 #include "gate.h"
 #include "real.h"
 
+#define MAX_CLOCKS 64 /* contexts; the work of more is not timed as well */
+
 static struct lane lanes[MAX_LANES];
+static struct gpu_clock clocks[MAX_CLOCKS];
 static pthread_mutex_t lanes_lock = PTHREAD_MUTEX_INITIALIZER; /* of which stream has which lane; taken first */
 static atomic_uint_fast64_t lanes_epoch = 1;
 
@@ -90,6 +93,18 @@ static struct lane *spare_lane(void)
     return NULL;
 }
 
+/* With the lanes' lock held, the context being current; NULL if there are too many. */
+static struct gpu_clock *clock_of(CUcontext ctx)
+{
+    struct gpu_clock *unused = NULL;
+    for (int i = 0; i < MAX_CLOCKS; i++) {
+        if (clocks[i].ctx == ctx)
+            return &clocks[i];
+        unused = clocks[i].ctx ? unused : &clocks[i];
+    }
+    return unused && gpu_clock_make(unused, ctx) ? unused : NULL;
+}
+
 static struct lane *make_lane(CUstream stream, CUcontext ctx)
 {
     struct gate *gate = gate_of(ctx);
@@ -101,9 +116,11 @@ static struct lane *make_lane(CUstream stream, CUcontext ctx)
     bool ok = real.cuEventCreate(&lane->start, 0) == CUDA_SUCCESS;
     for (int i = 0; ok && i < MARKERS; i++)
         ok = real.cuEventCreate(&lane->ring[i].event, 0) == CUDA_SUCCESS;
+    struct gpu_clock *clock = clock_of(ctx);
     capture_restore(mode);
     real.cuCtxPopCurrent_v2(&popped);
     pthread_mutex_lock(&gate->lock);
+    lane->clock = clock;
     lane->stream = stream;
     lane->per_thread = stream == CU_STREAM_PER_THREAD;
     lane->owner = pthread_self();
@@ -112,6 +129,7 @@ static struct lane *make_lane(CUstream stream, CUcontext ctx)
     lane->ctx = ctx;
     lane->next = gate->lanes;
     gate->lanes = lane;
+    atomic_store_explicit(&gate->is_used, true, memory_order_release);
     if (!ok)
         free_lane(lane);
     pthread_mutex_unlock(&gate->lock);
@@ -184,6 +202,9 @@ void lanes_forget_context(CUcontext ctx)
         pthread_cond_broadcast(&gate->changed);
         pthread_mutex_unlock(&gate->lock);
     }
+    for (int i = 0; i < MAX_CLOCKS; i++)
+        if (clocks[i].ctx == ctx)
+            gpu_clock_end(&clocks[i]);
     lanes_void();
     pthread_mutex_unlock(&lanes_lock);
     cancel_restore(cancellable);
@@ -217,5 +238,6 @@ void lanes_forget_all(void)
 {
     pthread_mutex_init(&lanes_lock, NULL);
     memset(lanes, 0, sizeof(lanes));
+    memset(clocks, 0, sizeof(clocks));
     lanes_void();
 }

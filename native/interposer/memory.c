@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "memory.h"
+#include "real.h"
 #include "settings.h"
 
 #define BUCKETS 16384
@@ -162,6 +163,16 @@ void memory_settle(struct entry *entry, bool freed)
     }
     memory_give(entry->gate, entry->bytes);
     free(entry);
+}
+
+bool memory_became_managed(CUdeviceptr address)
+{
+    CUdeviceptr base;
+    size_t bytes;
+    if (!library_on() || !real.cuMemGetAddressRange_v2 || real.cuMemGetAddressRange_v2(&base, &bytes, address) != CUDA_SUCCESS)
+        return false;
+    const struct gate *gate = memory_gate_of(KEY_ADDRESS, base);
+    return gate && gate->managed;
 }
 
 struct gate *memory_gate_of(enum key_kind kind, uint64_t key)

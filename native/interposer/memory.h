@@ -5,7 +5,7 @@
 #include "gate.h"
 
 /* What a key is an address or a handle of. */
-enum key_kind { KEY_ADDRESS, KEY_HANDLE, KEY_MAPPING, KEY_ARRAY, KEY_EXEC, KEY_POOL };
+enum key_kind { KEY_ADDRESS, KEY_MANAGED, KEY_HANDLE, KEY_MAPPING, KEY_ARRAY, KEY_EXEC, KEY_POOL };
 
 /* Counts bytes before they are allocated; false, with one line to the user, if they may not be. */
 bool memory_take(struct gate *gate, uint64_t bytes);
@@ -18,6 +18,8 @@ bool memory_note(enum key_kind kind, uint64_t key, struct gate *gate, CUcontext 
  * afterwards it is no longer counted, or back in the table if it could not be freed. NULL if it is not known. */
 struct entry *memory_lift(enum key_kind kind, uint64_t key);
 void memory_settle(struct entry *entry, bool freed);
+/* Whether an address lies in memory that the program takes for native and is managed. */
+bool memory_became_managed(CUdeviceptr address);
 /* The gate it counts at; NULL if it is not known. */
 struct gate *memory_gate_of(enum key_kind kind, uint64_t key);
 /* One more user of what a handle stands for: it is only lifted by the last one. False if it is not known. */

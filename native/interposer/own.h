@@ -11,6 +11,7 @@
 #define NVML(symbol, parameters, arguments) nvmlReturn_t own_##symbol parameters;
 #include "hooks.def"
 #undef GATED
+#undef FILL
 #undef BLOCKING
 #undef OWN
 #undef OWN_STREAM

@@ -19,10 +19,18 @@
 #define OWNER_PATIENCE_NS (SECOND / 2)
 /* A marker that is reached so soon was put behind work that had ended already. */
 #define AT_ONCE_NS (MS / 50)
+/* How often it is measured when the GPU gets to a launch. */
+#define START_EVERY_NS (MS / 4)
+/* Who has not looked for so long cannot say that a stream has worked all the while: the program may have been stopped. */
+#define SIGHT_NS (SECOND / 4)
+/* Streams marked before a wait whose stream is not known; the others are looked at by the thread. */
+#define MARKED_AT_WAIT 8
 /* How often is asked whether a lane still works: by how long it has. */
 #define ASK_PART 8
 #define ASK_MIN_NS MS
 #define ASK_MAX_NS (20 * MS)
+
+static void ask(struct lane *lane, uint64_t now_ns);
 
 static uint64_t unfinished(const struct lane *lane)
 {
@@ -62,8 +70,7 @@ static uint64_t in_flight_max(const struct lane *lane)
 static void record(struct lane *lane, uint64_t now_ns)
 {
     settle_credit(lane, now_ns);
-    /* One place stays free, so that the marker before the oldest pending one can still be compared with. */
-    if ((lane->tail - lane->head) % MARKERS >= MARKERS - 2)
+    if ((lane->tail - lane->head) % MARKERS == MARKERS - 1)
         return;
     struct marker *marker = &lane->ring[lane->tail];
     if (real.cuEventRecord(marker->event, lane->stream) != CUDA_SUCCESS)
@@ -76,13 +83,31 @@ static void record(struct lane *lane, uint64_t now_ns)
     lane->dirty = false;
 }
 
-/* Before a launch on a stream that was idle for a while: an event that is reached at once tells GPU time and host time. */
+/* Whether a marker on it would hold up the work of other streams. */
+static bool is_barrier(const struct lane *lane)
+{
+    if (lane->stream)
+        return false;
+    for (const struct lane *other = lane->gate->lanes; other; other = other->next)
+        if (other != lane && other->ctx == lane->ctx)
+            return true;
+    return false;
+}
+
+/* Whether a marker on it would end up in a capture, or end one. */
+static bool is_capturing(const struct lane *lane)
+{
+    return atomic_load(&captures) > 0 && (!lane->stream || capture_is_under_way(lane->stream));
+}
+
+/* Before the first launch on an idle stream: an event that is reached when the GPU gets to it. */
 static void begin_anew(struct lane *lane, uint64_t now_ns)
 {
-    if (real.cuEventRecord(lane->start, lane->stream) == CUDA_SUCCESS) {
-        lane->anchor = lane->start;
-        lane->anchor_ns = now_ns;
-    }
+    if (!lane->clock || is_capturing(lane))
+        return;
+    gpu_clock_put(lane->clock, lane->stream, now_ns);
+    lane->starting = real.cuEventRecord(lane->start, lane->stream) == CUDA_SUCCESS;
+    lane->start_ns = now_ns;
 }
 
 static void record_from_elsewhere(struct lane *lane, uint64_t now_ns)
@@ -129,13 +154,30 @@ bool lane_is_full(struct lane *lane, uint64_t now_ns)
 
 /* ---- looking at markers */
 
-static uint64_t time_of(struct lane *lane, CUevent event, uint64_t now_ns)
+/* Whether the GPU has got to the present stretch; until then it has not begun. */
+static bool has_started(struct lane *lane, uint64_t now_ns)
 {
-    float milliseconds;
-    if (!lane->anchor || real.cuEventElapsedTime(&milliseconds, lane->anchor, event) != CUDA_SUCCESS || milliseconds < 0)
-        return now_ns;
-    uint64_t at_ns = lane->anchor_ns + (uint64_t)((double)milliseconds * 1e6);
-    return at_ns < now_ns ? at_ns : now_ns;
+    if (!lane->starting)
+        return true;
+    lane->starting = real.cuEventQuery(lane->start) == CUDA_ERROR_NOT_READY;
+    uint64_t at_ns = now_ns;
+    if (!lane->starting) {
+        gpu_clock_learn(lane->clock, lane->start, lane->start_ns);
+        at_ns = gpu_clock_read(lane->clock, lane->start, now_ns);
+    }
+    if (lane->stretch_ns >= lane->start_ns)
+        stretch_begins_later(lane, at_ns);
+    return !lane->starting;
+}
+
+/* It works, and has since it was last seen to unless the program was away meanwhile. */
+static void seen_working(struct lane *lane, uint64_t known_from_ns, uint64_t now_ns)
+{
+    if (lane->stretch_ns && known_from_ns > lane->seen_ns + SIGHT_NS) {
+        stretch_has_ended(lane, known_from_ns);
+        stretch_begins(lane, known_from_ns);
+    }
+    lane->seen_ns = now_ns;
 }
 
 static void learn_length(struct lane *lane, uint64_t launches, uint64_t at_ns)
@@ -151,13 +193,11 @@ static void learn_length(struct lane *lane, uint64_t launches, uint64_t at_ns)
 
 static void reached(struct lane *lane, struct marker *marker, uint64_t now_ns)
 {
-    uint64_t at_ns = time_of(lane, marker->event, now_ns);
+    uint64_t at_ns = lane->clock ? gpu_clock_read(lane->clock, marker->event, now_ns) : now_ns;
     uint64_t launches = marker->launches - lane->completed;
     if (marker->counted)
         learn_length(lane, launches, at_ns);
     lane->completed = marker->launches;
-    lane->anchor = marker->event;
-    lane->anchor_ns = at_ns;
     lane->stuck = false;
     lane->gate->advanced = true;
     if (at_ns > lane->done_ns)
@@ -183,10 +223,37 @@ bool lane_is_idle(struct lane *lane)
     return !unfinished(lane) && lane->head == lane->tail && !lane->dirty && !atomic_load(&lane->on_credit);
 }
 
+/* Whether a stream still works, without leaving anything on it. */
+static bool is_working(const struct lane *lane)
+{
+    CUcontext popped;
+    if (real.cuCtxPushCurrent_v2(lane->ctx) != CUDA_SUCCESS)
+        return false;
+    CUresult result = real.cuStreamQuery(lane->stream);
+    real.cuCtxPopCurrent_v2(&popped);
+    return result == CUDA_ERROR_NOT_READY;
+}
+
+/* For a stream that must not be marked: whether anything is behind it is asked instead. */
+static void ask_for_tail(struct lane *lane, uint64_t now_ns)
+{
+    if (!real.cuStreamQuery || atomic_load(&captures) > 0 || is_working(lane))
+        return;
+    lane->completed = lane->launched;
+    lane->dirty = false;
+    lane->done_ns = lane->gate->done_ns = now_ns;
+    lane->gate->advanced = true;
+    stretch_has_ended(lane, now_ns);
+}
+
 void lane_mark_tail(struct lane *lane, uint64_t now_ns)
 {
     settle_credit(lane, now_ns);
-    if (is_reachable(lane) && (lane->dirty || lane->launched != last_marked(lane)))
+    if (!is_reachable(lane) || (!lane->dirty && lane->launched == last_marked(lane)))
+        return;
+    if (is_barrier(lane))
+        ask_for_tail(lane, now_ns);
+    else if (!is_capturing(lane))
         record_from_elsewhere(lane, now_ns);
 }
 
@@ -219,10 +286,11 @@ static void guess_owner(struct lane *lane, uint64_t now_ns)
 
 static void poll_lane(struct lane *lane, uint64_t now_ns)
 {
-    while (lane->head != lane->tail) {
+    bool started = has_started(lane, now_ns);
+    while (started && lane->head != lane->tail) {
         CUresult result = real.cuEventQuery(lane->ring[lane->head].event);
         if (result == CUDA_ERROR_NOT_READY) {
-            lane->seen_ns = now_ns;
+            seen_working(lane, lane->ring[lane->head].put_ns, now_ns);
             break;
         }
         reached(lane, &lane->ring[lane->head], now_ns); /* an error means that its context is gone, and its work */
@@ -248,13 +316,16 @@ void lane_launched(struct lane *lane, uint64_t now_ns)
         poll_lane(lane, now_ns);
         capture_restore(mode);
     }
-    if (!unfinished(lane)) {
+    if (lane->stretch_ns && now_ns > lane->seen_ns + SIGHT_NS)
+        ask(lane, now_ns);
+    if (!unfinished(lane))
         lane->first_ns = now_ns;
-        if (!lane->anchor || now_ns - lane->done_ns > GAP_NS)
+    if (!lane->stretch_ns) {
+        has_started(lane, now_ns); /* what came before may not have been looked at */
+        if (now_ns >= lane->start_ns + START_EVERY_NS)
             begin_anew(lane, now_ns);
-    }
-    if (!lane->stretch_ns)
         stretch_begins(lane, now_ns);
+    }
     lane->gate->worked.voided = false;
     lane->launched++;
     lane->last_ns = lane->seen_ns = now_ns;
@@ -282,31 +353,37 @@ void lanes_mark_tails(struct gate *gate, uint64_t now_ns, uint64_t older_than_ns
     }
 }
 
-/* Whether a marker on it would hold up the work of other streams. */
-static bool is_barrier(const struct lane *lane)
+static void mark_at_wait(struct lane *lane, uint64_t now_ns)
 {
-    if (lane->stream)
-        return false;
-    for (const struct lane *other = lane->gate->lanes; other; other = other->next)
-        if (other != lane && other->ctx == lane->ctx)
-            return true;
-    return false;
+    settle_credit(lane, now_ns);
+    bool is_unmarked = lane->launched != last_marked(lane) || lane->passed;
+    bool is_due = now_ns - lane->marked_ns >= MARK_EVERY_NS || lane->marked_ns < lane->stretch_ns;
+    if (is_reachable(lane) && is_unmarked && is_due && !is_capturing(lane))
+        record_from_elsewhere(lane, now_ns);
 }
 
-/* Whether a marker on it would end up in a capture, or end one. */
-static bool is_capturing(const struct lane *lane)
+void lane_mark_first(struct lane *lane, uint64_t now_ns)
 {
-    return atomic_load(&captures) > 0 && (!lane->stream || capture_is_under_way(lane->stream));
+    if (is_capturing(lane))
+        return;
+    record(lane, now_ns);
+    lane->marked_ns = 0; /* if more is launched, that is due when the program waits */
+}
+
+void lane_mark_at_wait(struct lane *lane, uint64_t now_ns)
+{
+    if (lane->stretch_ns || lane->gate->paced)
+        mark_at_wait(lane, now_ns);
 }
 
 void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns)
 {
-    for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
-        settle_credit(lane, now_ns);
-        bool is_marked = gate->paced ? lane->launched == last_marked(lane) : !lane->stretch_ns || is_barrier(lane);
-        bool is_due = now_ns - lane->marked_ns >= MARK_EVERY_NS || lane->marked_ns < lane->stretch_ns;
-        if (is_reachable(lane) && !is_marked && is_due && !is_capturing(lane))
-            record_from_elsewhere(lane, now_ns);
+    unsigned int marked = 0;
+    for (struct lane *lane = gate->lanes; lane && marked < MARKED_AT_WAIT; lane = lane->next) {
+        if (!lane->stretch_ns || is_barrier(lane))
+            continue;
+        mark_at_wait(lane, now_ns);
+        marked += lane->marked_ns == now_ns;
     }
 }
 
@@ -316,31 +393,40 @@ void lane_was_awaited(struct lane *lane, uint64_t now_ns)
     settle_credit(lane, now_ns);
     poll_lane(lane, now_ns);
     capture_restore(mode);
-    if (lane->head != lane->tail || lane->gate->paced)
-        return; /* its markers tell it better */
-    lane->completed = lane->launched;
+    if (lane->head != lane->tail || lane->starting)
+        return; /* somebody else has launched since */
+    if (!lane->gate->paced)
+        lane->completed = lane->launched;
     stretch_ends(lane, now_ns);
 }
 
 /* Whether it still works, as far as that can be asked without disturbing anybody. */
 static void ask(struct lane *lane, uint64_t now_ns)
 {
-    CUcontext popped;
     if (!is_reachable(lane) || !real.cuStreamQuery || atomic_load(&captures) > 0) {
         if (now_ns > lane->seen_ns + OWNER_PATIENCE_NS)
             stretch_ends(lane, lane->seen_ns);
         return;
     }
-    if (real.cuCtxPushCurrent_v2(lane->ctx) != CUDA_SUCCESS)
+    if (!has_started(lane, now_ns))
         return;
-    CUresult result = real.cuStreamQuery(lane->stream);
-    real.cuCtxPopCurrent_v2(&popped);
-    if (result == CUDA_ERROR_NOT_READY) {
-        lane->seen_ns = now_ns;
+    if (is_working(lane)) {
+        seen_working(lane, now_ns, now_ns);
         return;
     }
-    lane->completed = lane->launched;
+    if (!lane->gate->paced)
+        lane->completed = lane->launched;
     stretch_has_ended(lane, now_ns);
+}
+
+/* Launches with passes go unseen. Where one was given lately it is asked whether there is work. */
+static void look_for_unseen(struct lane *lane, uint64_t now_ns)
+{
+    if (!lane->passed || now_ns > lane->used_ns + LOOK_EVERY_NS || !is_reachable(lane) || !real.cuStreamQuery ||
+        atomic_load(&captures) > 0 || !is_working(lane))
+        return;
+    stretch_begins(lane, unseen_since_ns(lane->gate, now_ns));
+    lane->seen_ns = now_ns;
 }
 
 uint64_t lanes_watch(struct gate *gate, uint64_t now_ns)
@@ -348,13 +434,14 @@ uint64_t lanes_watch(struct gate *gate, uint64_t now_ns)
     uint64_t next_ns = NEVER;
     bool any_ended = false;
     for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
-        if (!lane->stretch_ns)
-            continue;
-        if (lane->head != lane->tail)
+        bool worked = lane->stretch_ns;
+        if (worked && lane->head != lane->tail)
             poll_lane(lane, now_ns);
-        else if (!gate->inside) /* what is being launched may not be behind it yet */
+        else if (worked && !gate->inside) /* what is being launched may not be behind it yet */
             ask(lane, now_ns);
-        any_ended = any_ended || !lane->stretch_ns;
+        else if (!worked)
+            look_for_unseen(lane, now_ns);
+        any_ended = any_ended || (worked && !lane->stretch_ns);
         if (!lane->stretch_ns)
             continue;
         uint64_t after_ns = (now_ns - lane->stretch_ns) / ASK_PART;

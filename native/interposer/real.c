@@ -39,6 +39,7 @@ void real_find(void)
 #include "hooks.def"
 #include "called.def"
 #undef GATED
+#undef FILL
 #undef BLOCKING
 #undef OWN
 #undef OWN_STREAM

@@ -23,6 +23,7 @@ struct real {
 #include "hooks.def"
 #include "called.def"
 #undef GATED
+#undef FILL
 #undef BLOCKING
 #undef OWN
 #undef OWN_STREAM

@@ -32,6 +32,11 @@ static void start(void)
     atomic_store_explicit(&state, settings.disabled ? OFF : ON, memory_order_release);
 }
 
+__attribute__((destructor)) static void end(void)
+{
+    gates_say_last();
+}
+
 bool library_start(void)
 {
     int now = atomic_load_explicit(&state, memory_order_acquire);

@@ -3,7 +3,10 @@
 
 #include "gate.h"
 
-#define MEASURE_EVERY_NS (MS / 2)
+#define MEASURE_EVERY_NS (MS / 4)
+/* One that takes much longer is found at work by the thread; what seems to is a program that was woken late. */
+#define ALIKE_MORE_NS (MS / 4)
+#define UNSEEN_MOST_NS (20 * MS) /* so often is looked; a longer absence is a stopped program's */
 
 static bool any_open(const struct gate *gate)
 {
@@ -21,15 +24,37 @@ static void burst_begins(struct worked *worked, uint64_t now_ns)
     worked->total_ns += worked->alike_ns < gap_ns ? worked->alike_ns : gap_ns;
     worked->alike_ns = 0;
     worked->burst_from_ns = now_ns;
+    worked->marking_ns = 0;
     worked->measuring = true;
 }
 
-bool burst_ends(struct gate *gate, uint64_t now_ns)
+static uint64_t between(int64_t least, int64_t value, int64_t most)
+{
+    return (uint64_t)(value < least ? least : value > most ? most : value);
+}
+
+bool burst_is_measured(const struct worked *worked, uint64_t now_ns)
+{
+    return worked->voided || !worked->burst_to_ns || now_ns - worked->voided_ns >= MEASURE_EVERY_NS;
+}
+
+/* Whoever waits has launched before; else somebody may have since the last look, a tick ago. */
+uint64_t unseen_since_ns(const struct gate *gate, uint64_t now_ns)
+{
+    const struct worked *worked = &gate->worked;
+    return worked->waiting && worked->wait_ns > worked->until_ns ? worked->wait_ns : now_ns - TICK_NS / 2;
+}
+
+bool burst_ends(struct gate *gate, bool unseen, uint64_t now_ns)
 {
     struct worked *worked = &gate->worked;
-    if (!worked->measuring && !worked->voided && worked->burst_to_ns && !any_open(gate)) {
-        uint64_t length_ns = worked->burst_to_ns - worked->burst_from_ns, waited_ns = now_ns - worked->wait_ns;
-        worked->alike_ns += waited_ns > length_ns ? waited_ns : length_ns;
+    int64_t waited_ns = (int64_t)(now_ns - worked->wait_ns);
+    if (worked->burst_to_ns && !any_open(gate)) {
+        int64_t length_ns = (int64_t)(worked->burst_to_ns - worked->burst_from_ns);
+        if (worked->measuring)
+            worked->beyond_wait_ns = length_ns - waited_ns - (int64_t)worked->marking_ns;
+        else if (unseen && !worked->voided)
+            worked->alike_ns += between(0, waited_ns + worked->beyond_wait_ns, 2 * length_ns + ALIKE_MORE_NS);
     }
     worked->measuring = false;
     if (worked->voided || now_ns - worked->voided_ns < MEASURE_EVERY_NS)
@@ -62,6 +87,18 @@ void stretch_begins(struct lane *lane, uint64_t now_ns)
     if (gate->worked.count >= STRETCHES / 2)
         worked_ns(gate, now_ns);
     lane->stretch_ns = lane->seen_ns = now_ns;
+    lane->passed = false;
+}
+
+void stretch_begins_later(struct lane *lane, uint64_t at_ns)
+{
+    struct worked *worked = &lane->gate->worked;
+    if (at_ns <= lane->stretch_ns)
+        return;
+    if (worked->burst_from_ns == lane->stretch_ns)
+        worked->burst_from_ns = at_ns;
+    lane->stretch_ns = at_ns;
+    lane->seen_ns = lane->seen_ns > at_ns ? lane->seen_ns : at_ns;
 }
 
 void stretch_ends(struct lane *lane, uint64_t at_ns)
@@ -78,7 +115,8 @@ void stretch_ends(struct lane *lane, uint64_t at_ns)
 
 void stretch_has_ended(struct lane *lane, uint64_t now_ns)
 {
-    stretch_ends(lane, now_ns > lane->seen_ns ? lane->seen_ns + (now_ns - lane->seen_ns) / 2 : now_ns);
+    uint64_t unseen_ns = now_ns > lane->seen_ns ? now_ns - lane->seen_ns : 0;
+    stretch_ends(lane, now_ns - unseen_ns + (unseen_ns < UNSEEN_MOST_NS ? unseen_ns : UNSEEN_MOST_NS) / 2);
 }
 
 /* ---- when */
@@ -155,13 +193,15 @@ uint64_t worked_ns(struct gate *gate, uint64_t now_ns)
     for (const struct lane *lane = gate->lanes; lane; lane = lane->next) {
         if (!lane->stretch_ns)
             continue;
-        known_ns = lane->seen_ns < known_ns ? lane->seen_ns : known_ns;
+        uint64_t seen_ns = lane->starting ? lane->stretch_ns : lane->seen_ns;
+        known_ns = seen_ns < known_ns ? seen_ns : known_ns;
         open_ns = lane->stretch_ns < open_ns ? lane->stretch_ns : open_ns;
     }
     settle(worked, open_ns < known_ns ? open_ns : known_ns);
     if (known_ns > worked->until_ns) {
         worked->total_ns += known_ns - worked->until_ns;
         slots_work(worked, worked->until_ns, known_ns);
+        worked->until_ns = known_ns; /* first: what ended before is in it */
         settle(worked, known_ns);
     }
     slots_pass(worked, worked->until_ns);

@@ -1,16 +1,18 @@
 /* GPU time: for how long the GPU has worked for this process.
  *
- * 1. A lane's stretch begins with the launch that finds it idle and ends when the last work behind it does. GPU time is the
- *    time that the stretches of any lane cover; time is counted up to where it is known for all of them.
- * 2. When work ended is told by a marker, to the microsecond; by the return of a call in which the program waited for it; else
- *    by asking now and then, and taking the middle between the last answer "runs" and the first "has ended".
- * 3. A pass does not count launches. So after the program has waited it goes the long way once: that is where a stretch begins.
- *    A program that launches and waits more often than twice a millisecond has one such burst measured in each half
- *    millisecond; another one counts as much, or as long as the program waited for it.
+ * 1. A lane's stretch begins when the GPU gets to the launch that finds it idle and ends when the last work behind it does. GPU
+ *    time is the time that the stretches of any lane cover; time is counted up to where it is known for all of them.
+ * 2. When work began and ended is told by events before and behind it, to the microsecond; by the return of a call in which the
+ *    program waited for it; else by asking now and then, and taking the middle between the last answer "runs" and the first
+ *    "has ended".
+ * 3. A pass does not count launches. So after the program has waited it goes the long way once: that is where a stretch begins,
+ *    and only the second launch gets a pass. A program that launches and waits more often than four times a millisecond has one
+ *    such burst measured in each quarter of one; another is taken to differ as much from the time the program waited for it as
+ *    that one did.
  * 4. The daemon divides the time in which several processes had work on the card. For that it is told when this one had: a bit
  *    for each half millisecond of the last 128 ms, set if there was work in its middle.
- * 5. The legacy default stream is marked only where it is its context's only stream, or while there are quotas: a marker there
- *    is a barrier for the other streams.
+ * 5. A marker on the legacy default stream is a barrier for the other streams of its context. It gets one only in the program's
+ *    own calls for that stream, or where it is the only one.
  */
 #ifndef INTERPOSER_WORKED_H
 #define INTERPOSER_WORKED_H
@@ -40,8 +42,11 @@ struct worked {
     bool measuring;     /* the present one is measured */
     bool voided;        /* whoever launches comes by: nothing is launched unseen */
     uint64_t alike_ns;  /* what those that were not since the last that was are taken for */
-    uint64_t wait_ns;   /* when the program's present wait began */
+    int64_t beyond_wait_ns; /* how much longer than the program waited the last that was measured took, or shorter */
+    unsigned int waiting; /* threads that wait for work */
+    uint64_t wait_ns;     /* when the last of them began to */
     uint64_t burst_from_ns, burst_to_ns, voided_ns;
+    uint64_t marking_ns; /* what measuring took between the launch and the wait */
 };
 
 struct gate;
@@ -50,14 +55,20 @@ struct lane;
 #pragma GCC visibility push(hidden)
 /* With the gate's lock held. */
 void stretch_begins(struct lane *lane, uint64_t now_ns);
+/* The GPU gets to it, or is given it, only then. */
+void stretch_begins_later(struct lane *lane, uint64_t at_ns);
 void stretch_ends(struct lane *lane, uint64_t at_ns);
-/* Some time between the last that is known of it and then. */
+/* Some time between when it was last seen to work and then. */
 void stretch_has_ended(struct lane *lane, uint64_t now_ns);
 uint64_t worked_ns(struct gate *gate, uint64_t now_ns);
 /* The last slots that are known, the latest in the highest bit; the number of the first after them. */
 uint64_t worked_slots(const struct worked *worked, uint64_t words[SLOT_WORDS]);
-/* The program has waited. True if whoever launches next must come by, so that the next burst is measured. */
-bool burst_ends(struct gate *gate, uint64_t now_ns);
+/* Whether a burst that begins now is. */
+bool burst_is_measured(const struct worked *worked, uint64_t now_ns);
+/* Since when work goes on that nobody saw begin. */
+uint64_t unseen_since_ns(const struct gate *gate, uint64_t now_ns);
+/* The program has waited, perhaps for launches that went unseen. True if whoever launches next must come by, so that the next burst is measured. */
+bool burst_ends(struct gate *gate, bool unseen, uint64_t now_ns);
 #pragma GCC visibility pop
 
 #endif

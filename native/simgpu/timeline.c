@@ -1,7 +1,7 @@
 /* How a card spends its time.
  *
- * 1. A process's channel is a queue; only its head can run. A head that takes no time (marks, events, satisfied waits)
- *    completes at once.
+ * 1. A process's channel is a queue; only its head can run. A head that takes no time (marks, satisfied waits) completes
+ *    at once; an event does when its process has the card, since it is the card that stamps it.
  * 2. Kernels run while their process has the card. One process alone keeps it. With more, each has it for a slice, then
  *    the next in order of slots after a context switch in which nothing runs. A process without a kernel at a head loses
  *    it at once.
@@ -26,6 +26,11 @@ static struct event_stamp *stamp_of(const struct txn *txn, const struct event_re
     return &txn->node->cards[event->card].procs[event->proc].events[event->index];
 }
 
+static bool has_card(const struct txn *txn, int slot)
+{
+    return txn->head->current < 0 || (txn->head->current == slot && txn->head->switch_left_ns == 0);
+}
+
 /* Completes a head that needs no time and nobody's work. */
 static bool settle_head(struct txn *txn, int slot, int channel)
 {
@@ -36,6 +41,8 @@ static bool settle_head(struct txn *txn, int slot, int channel)
     case OP_MARK:
         break;
     case OP_EVENT:
+        if (!has_card(txn, slot))
+            return false;
         if (!txn->dry) {
             struct event_stamp *stamp = stamp_of(txn, &op->event);
             stamp->time_ns = txn->head->now_ns;
@@ -131,13 +138,24 @@ static bool has_kernel(const struct txn *txn, int slot)
     return false;
 }
 
-/* The process that runs after `after`, in order of slots; -1 when nobody has a kernel. */
+static bool wants_card(const struct txn *txn, int slot)
+{
+    const struct proc *proc = txn_proc(txn, slot);
+    for (uint32_t left = proc->nonempty; left; left &= left - 1) {
+        const struct op *op = &ops_of(txn, slot)[proc->channels[__builtin_ctz(left)].head];
+        if (is_compute(op) || op->kind == OP_EVENT)
+            return true;
+    }
+    return false;
+}
+
+/* The process that runs after `after`, in order of slots; -1 when nobody wants the card. */
 static int next_active(const struct txn *txn, int after)
 {
     int best = -1, first = -1;
     for (uint32_t i = 0; i < txn->head->attached_count; i++) {
         int slot = txn->head->attached[i];
-        if (slot == after || !has_kernel(txn, slot))
+        if (slot == after || !wants_card(txn, slot))
             continue;
         if (first < 0 || slot < first)
             first = slot;

@@ -226,3 +226,20 @@ def test_a_second_crash_before_anybody_is_back_loses_nothing() -> None:
         now = shown(second, f"p{key}")
         assert now["gpu_time"] == turns.busy_ns[key] // 2
         assert now["waits"] == before[f"p{key}"]["waits"]
+
+
+def test_nvml_counts_nothing_again_that_a_client_told_when_it_resumed() -> None:
+    """Its first word after a restart is of a time before the client was back, too."""
+    bench = Bench()
+    bench.client(1, "a")
+    bench.do(events.LockRequested(1))
+    after = successor(bench, away_ms=1000)
+    resume(after, 1, "a", 1000, holds=True)
+    for step in range(1, 31):
+        after.pass_ms(100)
+        told_ns = (1000 + 100 * step) * MS
+        after.do(events.BusyReported(1, told_ns, 0, told_ns))
+        if step % 10 == 3:  # of the second before: at first 0.7 s of it without a daemon
+            after.do(events.WorkSampled(GPU, after.now_ns, ((1, SECOND),)))
+    after.settle()
+    assert shown(after, "a")["gpu_time"] == pytest.approx(4 * SECOND, rel=0.02)

@@ -19,7 +19,7 @@ def table() -> list[str]:
     """The symbols of the table of hooks, with their twins for a default stream per thread."""
     symbols = []
     for kind, symbol, rest in re.findall(
-        r"^(GATED|BLOCKING|OWN_STREAM|OWN|NVML)\((\w+),([^\n]*)",
+        r"^(GATED|FILL|BLOCKING|OWN_STREAM|OWN|NVML)\((\w+),([^\n]*)",
         (NATIVE / "hooks.def").read_text(),
         re.MULTILINE,
     ):

@@ -190,7 +190,7 @@ class MetricsService:
         return looks
 
     def _feed_work(self, reading: GpuReading, percents: list[tuple[int, int]]) -> None:
-        """What NVML knows better than clients do: of those that tell nothing, or run beside others."""
+        """What NVML knows better than clients do."""
         before_ns = self._work_told_ns.get(reading.uuid)
         self._work_told_ns[reading.uuid] = reading.taken_ns
         gpu = self._hub.scheduler.gpus.get(reading.uuid)
@@ -199,8 +199,8 @@ class MetricsService:
         length_ns = reading.taken_ns - before_ns
         worked = tuple((client, percent * length_ns // 100) for client, percent in percents)
         clients = self._hub.scheduler.clients
-        wanted = gpu.gpu_time.is_behind or any(clients[client].awaits_nvml for client, _ in worked)
-        if wanted or any(worked_ns for _, worked_ns in worked):  # other idle windows add nothing
+        wanted = (clients[client].awaits_nvml or clients[client].work.alone_ns for client, _ in worked)
+        if gpu.gpu_time.is_behind or any(wanted) or any(worked_ns for _, worked_ns in worked):
             self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked))
 
     def _note_step(self, held_ns: int) -> None:

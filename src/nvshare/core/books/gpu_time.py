@@ -9,7 +9,9 @@ Rules:
    worth the mean of 1 / n over the slots in which it had work.
 3. NVML tells, in whole percents, for how long the card worked for a process. What cannot be told otherwise
    is taken from there: all of it of clients that tell nothing, and what the card spends on switching between
-   those who run at once. That is made up for in what is counted next, since a counter never goes back.
+   those who run at once. A client that had the card for itself knows better than a percent; but what it told
+   beyond that, or less, is NVML's once it is more than late reports explain. Too little is counted at once,
+   too much is made up for in what is counted next, since a counter never goes back.
    Before NVML's first word on a client that tells nothing, and after its last, what was held counts.
 4. Reports come when they come, so a slot is looked at when all must have told of it. What was told without
    slots is taken to have been just before it was told.
@@ -33,7 +35,14 @@ WINDOW_NS: Final = 500_000_000
 LATE_NS: Final = 300_000_000
 """By then everybody has told of a moment: clients that work tell ten times a second."""
 TALLY_NS: Final = WINDOW_NS + LATE_NS
-EXCESS_MOST_NS: Final = 5_000_000_000
+EXCESS_MOST_NS: Final = 60_000_000_000
+UNCERTAIN_PARTS: Final = 100
+"""Of the time that passed: NVML's percents are rounded."""
+LEARN_FROM_NS: Final = 50_000_000
+WORTH_LEAST: Final = 500
+UNKNOWN: Final = 1000
+UNEXPLAINED_NS: Final = 150_000_000
+"""So much of a difference may be due to reports that are on their way."""
 SAMPLES_MAX: Final = 16
 NVML_SILENT_NS: Final = 10_000_000_000
 CROWD: Final = 16
@@ -73,19 +82,25 @@ class Work:
     """What a client has told."""
 
     __slots__ = (
-        "alone",
-        "divided",
+        "alone_ns",
+        "compared_ns",
+        "differs_ns",
+        "divided_ns",
         "excess_ns",
         "first_slot",
-        "had_ns",
         "heard_ns",
         "nvml_ns",
+        "nvml_told",
         "presumed_ns",
+        "resumed",
+        "shared_at_ns",
+        "shared_ns",
         "slots",
         "told_at_ns",
         "told_ns",
         "unseen_ns",
         "untallied_ns",
+        "worth_permille",
     )
 
     def __init__(self, now_ns: int) -> None:
@@ -93,19 +108,32 @@ class Work:
         self.heard_ns = now_ns  # when it last told
         self.untallied_ns = 0  # of that, what is not yet divided among those who ran at once
         self.told_at_ns = 0
+        self.shared_at_ns = 0  # when it last told of work beside others
         self.nvml_ns = -1  # of one that tells nothing: when NVML last did
         self.unseen_ns = 0  # its part of what was held since, which is NVML's to tell
         self.presumed_ns = 0  # what was counted because it was held, and NVML has not told of
-        self.had_ns = 0  # counted since NVML last told, as if it told nothing
-        self.divided = False  # some of that was divided among several
-        self.alone = False  # some was not, and is counted as soon as it is told
+        self.alone_ns = 0  # counted as soon as it was told, since NVML last told, as if it told nothing
+        self.divided_ns = 0  # the same, when it was divided
+        self.shared_ns = 0  # of that, what was divided among several, before ...
+        self.worth_permille = UNKNOWN  # was learned, by what NVML tells
         self.excess_ns = 0  # counted beyond what NVML told, and not made up for yet
+        self.differs_ns = 0  # counted beyond it while alone, or less, as far as it may be late
+        self.compared_ns = now_ns
+        self.nvml_told = False
+        self.resumed = False  # since NVML last told
         self.slots = 0  # in which it had work and which are not looked at yet, from ...
         self.first_slot = 0
 
     def begin(self, told_ns: int, now_ns: int) -> None:
         """What it told a former daemon, or on a former connection, is counted."""
         self.told_ns, self.heard_ns = told_ns, now_ns
+        self.resumed = True
+
+    def begin_comparing(self, at_ns: int) -> None:
+        """With what NVML tells from now on: its word on one that has resumed is of the time before, too."""
+        self.resumed = False
+        self.alone_ns = self.divided_ns = self.shared_ns = 0
+        self.compared_ns = at_ns
 
     def tell(self, told_ns: int, now_ns: int) -> int:
         """How much more than before: no more than time has passed; the rest is for the next time."""
@@ -126,6 +154,11 @@ class Work:
         else:
             self.slots = self.slots << (self.first_slot - first_slot) | slots
             self.first_slot = first_slot
+
+    def forget_slots_alone(self) -> None:
+        """Nobody needs to know when it had work on its own."""
+        shared = self.shared_at_ns // SLOT_NS - self.first_slot if self.untallied_ns else 0
+        self.slots &= (1 << max(shared, 0)) - 1
 
     def slots_before(self, first_slot: int, end_slot: int) -> int:
         """Those from the first on; what is before the end is forgotten."""
@@ -154,26 +187,55 @@ class Work:
     def see(self, worked_ns: int, now_ns: int) -> int:
         """NVML's word on one that tells nothing: how much of it is not counted yet."""
         self.nvml_ns = now_ns
-        self.unseen_ns = 0
+        self.unseen_ns = self.alone_ns = 0
         counted_ns = min(self.presumed_ns, worked_ns)
         self.presumed_ns = min(self.presumed_ns - counted_ns, EXCESS_MOST_NS)
         return worked_ns - counted_ns
 
     def corrected(self, had_ns: int) -> int:
-        """With what is to be made up for, half of it at most."""
-        self.had_ns += had_ns
-        most_ns = had_ns // 2
-        correction_ns = max(-most_ns, min(most_ns, self.excess_ns))
+        """Without what was counted too much before."""
+        correction_ns = min(had_ns, self.excess_ns)
         self.excess_ns -= correction_ns
         return had_ns - correction_ns
 
-    def compare(self, worked_ns: int) -> None:
-        """What was counted since the last time with what NVML told of the same time."""
-        if self.divided and not self.alone:
-            excess_ns = self.excess_ns + self.had_ns - worked_ns
-            self.excess_ns = max(-EXCESS_MOST_NS, min(EXCESS_MOST_NS, excess_ns))
-        self.divided = self.alone = False
-        self.had_ns = 0
+    def had_part(self, had_ns: int, shared: bool) -> int:
+        """The same of what was divided; what the card spends on switching between several is no work."""
+        if shared:
+            self.shared_ns += had_ns
+            had_ns = had_ns * self.worth_permille // 1000
+        self.divided_ns += had_ns
+        return self.corrected(had_ns)
+
+    def compare(self, alone_ns: int, worked_ns: int, at_ns: int) -> int:
+        """What was counted since the last time with what NVML told of the same time; what is to be added."""
+        more_ns = alone_ns + self.divided_ns - worked_ns
+        rounded_ns = (at_ns - self.compared_ns) // UNCERTAIN_PARTS
+        if alone_ns * 8 > self.shared_ns:
+            more_ns = self._unexplained(more_ns, rounded_ns)
+        else:
+            more_ns -= max(-rounded_ns, min(rounded_ns, more_ns))
+            if self.shared_ns >= LEARN_FROM_NS:
+                worth_permille = max(WORTH_LEAST, min(1000, worked_ns * 1000 // self.shared_ns))
+                if self.worth_permille != UNKNOWN:
+                    worth_permille = (self.worth_permille + worth_permille) // 2
+                self.worth_permille = worth_permille
+        self.nvml_told = self.nvml_told or worked_ns > 0
+        self.compared_ns = at_ns
+        self.divided_ns = self.shared_ns = 0
+        if not self.nvml_told:  # drivers that tell nothing of some processes say that they do nothing
+            return 0
+        excess_ns = self.excess_ns + more_ns
+        self.excess_ns = max(0, min(EXCESS_MOST_NS, excess_ns))
+        return -excess_ns if excess_ns < 0 else 0
+
+    def _unexplained(self, more_ns: int, rounded_ns: int) -> int:
+        """Of a difference while it was alone: what is neither rounded nor late."""
+        self.differs_ns += more_ns
+        self.differs_ns -= max(-rounded_ns, min(rounded_ns, self.differs_ns))
+        if abs(self.differs_ns) <= UNEXPLAINED_NS:
+            return 0
+        unexplained_ns, self.differs_ns = self.differs_ns, 0
+        return unexplained_ns
 
     def placed(self) -> int:
         """How many slots it told of; what was told without any was just before it was told (rule 4)."""
@@ -181,7 +243,7 @@ class Work:
         missing = min(self.untallied_ns // SLOT_NS, MOST_SLOTS // 2) - count
         if missing > count or not count:
             missing = max(missing, 1)
-            self.note_slots((1 << missing) - 1, self.told_at_ns // SLOT_NS - missing)
+            self.note_slots((1 << missing) - 1, self.shared_at_ns // SLOT_NS - missing)
         return self.slots.bit_count()
 
     def take(self, slots: int, told: int) -> int:
@@ -192,10 +254,10 @@ class Work:
 
 
 class Sample(NamedTuple):
-    """NVML's word on some clients."""
+    """NVML's word on some clients, and what was counted of them by then without being divided."""
 
     at_ns: int
-    clients: list[tuple[Client, int]]
+    clients: list[tuple[Client, int, int]]
 
 
 class GpuTime:
@@ -213,8 +275,8 @@ class GpuTime:
     def alone(self, client: Client, worked_ns: int, from_ns: int, now_ns: int) -> None:
         """The card worked that long for a client that had it for itself, or with others of its pod."""
         work = client.work
-        work.alone = True
-        work.slots = 0
+        work.alone_ns += worked_ns
+        work.forget_slots_alone()
         if not client.reports_busy:
             work.told_ns += worked_ns
         client.tenant.had_gpu_time(from_ns, now_ns, work.corrected(worked_ns))
@@ -245,18 +307,24 @@ class GpuTime:
             if self.deadline_ns == NEVER:
                 self.deadline_ns = now_ns + TALLY_NS
         work.untallied_ns += worked_ns
-        work.told_at_ns = now_ns
+        work.told_at_ns = work.shared_at_ns = now_ns
         if now_ns - self._from_ns >= WINDOW_NS:
             self.tally(now_ns)
 
     def sampled(self, clients: list[tuple[Client, int]], at_ns: int, now_ns: int) -> None:
         """NVML: for how long the card worked for some clients, from its last word to then (rule 3)."""
+        told: list[tuple[Client, int, int]] = []
         for client, worked_ns in clients:
+            work = client.work
             if not client.reports_busy:
-                more_ns = client.work.see(worked_ns, now_ns)
-                client.work.told_ns += more_ns
+                more_ns = work.see(worked_ns, now_ns)
+                work.told_ns += more_ns
                 client.tenant.had_gpu_time(now_ns - more_ns, now_ns, more_ns)
-        told = [each for each in clients if each[0].reports_busy]
+            elif work.resumed:
+                work.begin_comparing(at_ns)
+            else:
+                told.append((client, work.alone_ns, worked_ns))
+                work.alone_ns = 0
         self._samples.append(Sample(at_ns, told))
         if now_ns - self._from_ns >= WINDOW_NS:
             self.tally(now_ns)
@@ -272,8 +340,10 @@ class GpuTime:
         while self._samples and self._samples[0].at_ns <= until_ns:
             sample = self._samples.popleft()
             self._divide(sample.at_ns // SLOT_NS, now_ns)
-            for client, worked_ns in sample.clients:
-                client.work.compare(worked_ns)
+            for client, alone_ns, worked_ns in sample.clients:
+                missing_ns = client.work.compare(alone_ns, worked_ns, sample.at_ns)
+                if missing_ns:
+                    client.tenant.had_gpu_time(now_ns - missing_ns, now_ns, missing_ns)
         self._divide(until_ns // SLOT_NS, now_ns)
         self._from_ns = now_ns
         self.deadline_ns = now_ns + TALLY_NS if self._sharers else NEVER
@@ -286,11 +356,12 @@ class GpuTime:
         for client in sharers:
             told_ns += client.work.untallied_ns
             longest_ns = max(longest_ns, client.work.untallied_ns)
-            until_ns = max(until_ns, client.work.told_at_ns)
+            until_ns = max(until_ns, client.work.shared_at_ns)
         passed_ns = min(told_ns, max(longest_ns, until_ns - self._from_ns))
         for client in sharers:
             work = client.work
-            client.tenant.had_gpu_time(self._from_ns, now_ns, work.untallied_ns * passed_ns // told_ns)
+            had_ns = work.untallied_ns * passed_ns // told_ns
+            client.tenant.had_gpu_time(self._from_ns, now_ns, work.had_part(had_ns, shared=True))
             work.untallied_ns = work.slots = 0
 
     def _divide(self, end_slot: int, now_ns: int) -> None:
@@ -303,8 +374,8 @@ class GpuTime:
         slots = [client.work.slots_before(first_slot, end_slot) for client in sharers]
         for client, own, count, part in zip(sharers, slots, told, parts(slots), strict=True):
             work = client.work
-            work.divided = work.divided or len(sharers) > 1
-            had_ns = work.corrected(round(work.take(own.bit_count(), count) * part))
+            had_ns = round(work.take(own.bit_count(), count) * part)
+            had_ns = work.had_part(had_ns, shared=len(sharers) > 1)
             if had_ns:
                 client.tenant.had_gpu_time(self._from_ns, now_ns, had_ns)
             if work.untallied_ns:

@@ -56,7 +56,7 @@ def report_work(gpu: Gpu, client: Client, worked_ns: int, now_ns: int) -> None:
     more_ns = client.work.tell(worked_ns, now_ns)
     if more_ns > 0:
         hold = client.tenant.hold
-        if client.holds and hold.alone and not gpu.floor.undrained:
+        if client.holds and hold.alone and client.tenant.holding == 1 and not gpu.floor.undrained:
             hold.note_work(more_ns)
         else:
             gpu.gpu_time.in_group(client, gpu.floor, more_ns, now_ns)
