@@ -243,3 +243,20 @@ def test_nvml_counts_nothing_again_that_a_client_told_when_it_resumed() -> None:
             after.do(events.WorkSampled(GPU, after.now_ns, ((1, SECOND),)))
     after.settle()
     assert shown(after, "a")["gpu_time"] == pytest.approx(4 * SECOND, rel=0.02)
+
+
+def test_what_was_counted_too_much_is_made_up_for_by_the_next_daemon() -> None:
+    bench = Bench()
+    bench.client(1, "a")
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(100)
+    bench.do(events.BusyReported(1, 100 * MS, 0, 100 * MS))
+    bench.settle()
+    bench.scheduler.clients[1].work.excess_ns = 30 * MS  # as NVML told
+    after = successor(bench, away_ms=100)
+    after.do(events.ClientResumed(1, "a", GPU, 1, True, False, 120 * MS, 0, worked_ns=120 * MS))
+    assert shown(after, "a")["gpu_time"] == 100 * MS
+    after.pass_ms(50)
+    after.do(events.BusyReported(1, 170 * MS, 0, 170 * MS))
+    after.settle()
+    assert shown(after, "a")["gpu_time"] == 140 * MS

@@ -74,7 +74,12 @@ def _expect_tenant(gpu: Gpu, pod: str, limits: PodLimits, lag_ns: int, away_ns: 
 
 def _expect_client(gpu: Gpu, record: ClientRecord, taken_ns: int, now_ns: int) -> None:
     expected = Expected(
-        record.pod, record.billed_busy_ns, min(taken_ns, now_ns), record.worked_ns, record.heard_ns
+        record.pod,
+        record.billed_busy_ns,
+        min(taken_ns, now_ns),
+        record.worked_ns,
+        record.heard_ns,
+        record.excess_ns,
     )
     gpu.returning.expect(record.client, expected, now_ns)
     tenant = gpu.tenants[record.pod]

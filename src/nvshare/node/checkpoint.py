@@ -46,6 +46,7 @@ class SavedClient(msgspec.Struct, frozen=True):
     billed_busy_ns: int
     worked_ns: int = -1
     heard_ns: int = 0
+    excess_ns: int = 0
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -108,6 +109,7 @@ def saved_from(draft: Draft) -> Saved:
                 record.billed_busy_ns,
                 record.worked_ns,
                 record.heard_ns,
+                record.excess_ns,
             )
             for m, record in live
         ],
@@ -132,7 +134,7 @@ def members_of(saved: Saved) -> list[Member]:
             gpu=c.gpu,
             epoch=c.epoch,
             pidfd=-1,
-            told=ClientRecord(c.client, c.pod, c.gpu, c.billed_busy_ns, c.worked_ns, c.heard_ns),
+            told=ClientRecord(c.client, c.pod, c.gpu, c.billed_busy_ns, c.worked_ns, c.heard_ns, c.excess_ns),
         )
         for c in saved.clients
     ]

@@ -124,9 +124,9 @@ class Work:
         self.slots = 0  # in which it had work and which are not looked at yet, from ...
         self.first_slot = 0
 
-    def begin(self, told_ns: int, now_ns: int) -> None:
+    def begin(self, told_ns: int, heard_ns: int, excess_ns: int = 0) -> None:
         """What it told a former daemon, or on a former connection, is counted."""
-        self.told_ns, self.heard_ns = told_ns, now_ns
+        self.told_ns, self.heard_ns, self.excess_ns = told_ns, heard_ns, excess_ns
         self.resumed = True
 
     def begin_comparing(self, at_ns: int) -> None:

@@ -27,6 +27,7 @@ class Expected(NamedTuple):
     known_ns: int  # when that was written down
     worked_ns: int = -1  # what it had told of its work, as far as that is counted; -1 if nobody knows
     heard_ns: int = 0  # when that was so
+    excess_ns: int = 0  # what was counted beyond that, and is to be made up for
 
 
 class Uncounted:

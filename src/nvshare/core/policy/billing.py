@@ -69,7 +69,7 @@ def report_absence(gpu: Gpu, client: Client, expected: Expected, worked_ns: int,
     charge(gpu, tenant, returning.unbilled_ns(tenant.pod, busy_ns))
     if expected.worked_ns < 0:
         return
-    client.work.begin(expected.worked_ns, expected.heard_ns)
+    client.work.begin(expected.worked_ns, expected.heard_ns, expected.excess_ns)
     more_ns = client.work.tell(worked_ns, now_ns)
     if more_ns > 0:
         returning.note_work(client, more_ns, now_ns - expected.heard_ns)
@@ -78,7 +78,7 @@ def report_absence(gpu: Gpu, client: Client, expected: Expected, worked_ns: int,
 def count_absences(gpu: Gpu, now_ns: int) -> None:
     """Perhaps nobody is waited for any longer."""
     for client, worked_ns in gpu.returning.divided():
-        client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, worked_ns)
+        client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, client.work.corrected(worked_ns))
 
 
 def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:

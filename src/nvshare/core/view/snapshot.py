@@ -98,6 +98,7 @@ class ClientRecord:
     billed_busy_ns: int  # its cumulative busy time that has been billed
     worked_ns: int = -1  # what it has told of its work, as far as that is in its pod's totals; -1: unknown
     heard_ns: int = 0  # when that was so
+    excess_ns: int = 0  # what is counted beyond that, and is to be made up for
 
 
 @dataclass(frozen=True, slots=True)
