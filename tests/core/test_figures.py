@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from nvshare.core import events
 from nvshare.core.books.figures import (
     DEPARTED_MAX,
@@ -114,6 +116,67 @@ def test_a_gap_is_nobodys_time() -> None:
     bench.do(events.LockReleased(1, busy_ns=20 * MS))
     copy, tenant = bench.of("a")
     assert copy.gpu_time_ns(tenant) == 20 * MS
+
+
+def test_a_quota_is_compared_with_what_is_billed() -> None:
+    """A pod at its quota of 30 % whose kernels leave gaps of half of the time: billed 30 %, works 15 %."""
+    bench = Bench()
+    bench.client(1, "gappy", 30)
+    bench.do(events.LockRequested(1))
+    client, busy_ns, since_ns = bench.scheduler.clients[1], 0, bench.now_ns
+    for _ in range(10_000):
+        held = client.holds
+        bench.pass_ms(1)
+        if held:
+            busy_ns += MS
+        if client.dropping:
+            bench.do(events.LockReleased(1, busy_ns, again=True, worked_ns=busy_ns // 2))
+    copy, tenant = bench.of("gappy")
+    passed_ns = bench.now_ns - since_ns
+    assert copy.entitled_ns(tenant) == 30 * passed_ns // 100
+    assert copy.billed_ns(tenant) == pytest.approx(copy.entitled_ns(tenant), rel=0.02)
+    assert copy.gpu_time_ns(tenant) == pytest.approx(copy.entitled_ns(tenant) / 2, rel=0.02)
+    assert copy.window_used_ns(tenant) == pytest.approx(copy.window_limit_ns(tenant), rel=0.1)
+
+
+def test_billed_counts_the_present_hold_and_never_leaps_when_it_ends() -> None:
+    """Two processes of a pod with a quota, billed when both have let go; and two pods without."""
+    bench = Bench()
+    bench.client(1, "a", 90)
+    bench.client(2, "a")
+    for key in (1, 2):
+        bench.do(events.LockRequested(key))
+    bench.pass_ms(40)
+    copy, a = bench.of("a")
+    assert a.figures.billed_ns == 0
+    assert copy.billed_ns(a) == 40 * MS, "it is held, and expected to be billed"
+    for key in (1, 2):
+        bench.do(events.LockReleased(key, busy_ns=40 * MS))
+    copy, a = bench.of("a")
+    assert a.figures.billed_ns == copy.billed_ns(a) == 40 * MS
+    for key, pod in ((3, "b"), (4, "c")):
+        bench.client(key, pod)
+        bench.do(events.LockRequested(key))
+    bench.pass_ms(20)
+    shown = [copy.billed_ns(tenant) for copy, tenant in (bench.of("b"), bench.of("c"))]
+    assert shown == [10 * MS, 10 * MS], "half each of what both had"
+    for key in (3, 4):
+        bench.do(events.LockReleased(key, busy_ns=20 * MS))
+    shown = [tenant.figures.billed_ns for _, tenant in (bench.of("b"), bench.of("c"))]
+    assert shown == [10 * MS, 10 * MS]
+
+
+def test_what_a_process_did_while_away_is_billed() -> None:
+    bench = Bench()
+    bench.client(1, "a", 30)
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(10)
+    bench.do(events.LockReleased(1, busy_ns=10 * MS))
+    bench.do(events.ClientDisconnected(1))
+    bench.pass_ms(100)
+    bench.do(events.ClientResumed(2, "a", GPU, 1, False, False, 40 * MS, 0))
+    copy, a = bench.of("a")
+    assert copy.billed_ns(a) == 40 * MS
 
 
 def test_entitled_is_the_quota_over_active_time() -> None:
@@ -271,6 +334,7 @@ def test_the_copy_says_what_the_snapshot_says() -> None:
             assert copy.throttled(tenant) == snapshot.throttled
             assert copy.window_used_ns(tenant) == snapshot.window_used_ns
             assert copy.window_limit_ns(tenant) == snapshot.window_limit_ns
+            assert copy.gpu_time_ns(tenant) == snapshot.gpu_time_ns
             assert copy.effective_percent(tenant) == snapshot.effective_percent
             assert tenant.pending_drop == snapshot.pending_drop
 
@@ -305,9 +369,10 @@ def test_a_pod_that_comes_back_goes_on_counting() -> None:
     copy = bench.look()
     assert copy.tenants == []
     [(pod, tally)] = copy.departed
-    assert (pod, tally.gpu_time_ns, tally.left_ns) == ("a", 10 * MS, left_ns)
+    assert (pod, tally.gpu_time_ns, tally.billed_ns, tally.left_ns) == ("a", 10 * MS, 10 * MS, left_ns)
     bench.client(2, "a")
-    assert bench.of("a")[1].figures.gpu_time_ns == 10 * MS
+    figures = bench.of("a")[1].figures
+    assert (figures.gpu_time_ns, figures.billed_ns) == (10 * MS, 10 * MS)
     bench.do(events.ProcessGone(2))
     bench.pass_ms(1500)
     assert bench.look(ttl_ns=SECOND).departed == []
@@ -318,7 +383,7 @@ def test_totals_of_those_who_left_are_bounded_in_the_checkpoint() -> None:
     bench = Bench()
     departed = bench.scheduler.gpus[GPU].figures.departed
     for number in range(DEPARTED_SAVED + 10):
-        departed.restore(f"pod-{number}", PodTotals(number, 1, 2, 3, (0,) * 8 + (1,), 4, 5, number))
+        departed.restore(f"pod-{number}", PodTotals(number, 1, 2, 3, (0,) * 8 + (1,), 4, 5, number, 6))
     bench.client(1, "here")
     saved = bench.scheduler.checkpoint(bench.now_ns)
     assert len(saved.departed) == DEPARTED_SAVED
@@ -328,6 +393,7 @@ def test_totals_of_those_who_left_are_bounded_in_the_checkpoint() -> None:
     assert [pod for pod, _ in copy.departed] == [f"pod-{number}" for number in range(10, DEPARTED_SAVED + 10)]
     _, last = copy.departed[-1]
     assert (last.gpu_time_ns, last.wait_counts[-1], last.wait_sum_ns, last.last_worked_ns) == (265, 1, 4, 5)
+    assert last.billed_ns == 6
 
 
 def test_those_who_left_are_bounded() -> None:

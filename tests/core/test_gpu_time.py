@@ -188,3 +188,153 @@ def test_scheduling_off_stops_no_figure() -> None:
     assert gpu_time_ms(bench, "p1") == 50
     assert bench.of("p1")[1].holding == 0, "it told that it worked, not that it holds"
     assert bench.now_ns > SECOND
+
+
+def wake_when_due(bench: Bench, ms: int) -> int:
+    """Time passes, and nothing else happens; how often the core wanted to be woken."""
+    end_ns, wakes = bench.now_ns + ms * MS, 0
+    while (due_ns := bench.scheduler.next_deadline_ns()) is not None and due_ns <= end_ns:
+        bench.now_ns = due_ns
+        bench.do(events.Woken())
+        wakes += 1
+    bench.now_ns = end_ns
+    return wakes
+
+
+@pytest.mark.parametrize("ending", ["silent", "idle", "released", "off"])
+def test_what_was_told_is_divided_a_second_later_whoever_looks(ending: str) -> None:
+    """Nobody tells anything any more, and no NVML does: as in a daemon without metrics."""
+    bench = Bench()
+    together(bench, 2)
+    if ending == "off":
+        bench.do(events.SchedulingSet(False))
+    bench.pass_ms(100)
+    for key in (1, 2):
+        if ending == "released":
+            bench.do(events.LockReleased(key, 100 * MS))
+        else:
+            idle_ns = MS if ending == "idle" else 0
+            bench.do(events.BusyReported(key, 100 * MS, idle_ns, 100 * MS))
+    assert [gpu_time_ms(bench, f"p{key}") for key in (1, 2)] == [0, 0]
+    wakes = wake_when_due(bench, 1100)
+    assert [gpu_time_ms(bench, f"p{key}") for key in (1, 2)] == [50, 50]
+    assert not bench.scheduler.gpus[GPU].gpu_time.is_behind
+    assert wakes <= 6, "each tenant's pause, and at most two looks at what was told"
+    assert wake_when_due(bench, 10_000) <= 2, "and then nothing is due"
+
+
+def test_work_told_late_in_a_window_is_not_left_behind() -> None:
+    """Each told at another moment; all of it is divided about a second after it was told."""
+    bench = Bench()
+    together(bench, 3)
+    for key in (1, 2, 3):
+        wake_when_due(bench, 250)
+        report(bench, key, 100 * MS)
+    wake_when_due(bench, 1200)
+    assert not bench.scheduler.gpus[GPU].gpu_time.is_behind
+    assert sum(gpu_time_ms(bench, f"p{key}") for key in (1, 2, 3)) == pytest.approx(300)
+
+
+def test_reports_of_a_group_that_works_on_wake_nobody_more_often() -> None:
+    """Reports have it divided themselves: a deadline is no more than a look now and then."""
+    bench = Bench()
+    together(bench, 2)
+    wakes = 0
+    for step in range(100):
+        wakes += wake_when_due(bench, 100)
+        for key in (1, 2):
+            report(bench, key, (step + 1) * 50 * MS)
+    assert wakes <= 30, "in 10 s"
+
+
+class Older:
+    """Programs that speak protocol 2, which let go every 50 ms, and NVML, which looks once a second."""
+
+    def __init__(self, pods: int, percent: int | None = None) -> None:
+        self.bench = Bench()
+        self.keys = range(1, pods + 1)
+        for key in self.keys:
+            if percent is not None:
+                self.bench.do(events.LimitsSet(f"p{key}", "ctl", None, percent))
+            self.bench.do(events.ClientRegistered(key, f"p{key}", GPU, 2))
+        self.since_ns = self.bench.now_ns
+        self.held_ns = dict.fromkeys(self.keys, 0)
+        self.told_ns = dict.fromkeys(self.keys, 0)
+
+    def run(self, ms: int, nvml: bool = True, idle: bool = False) -> None:
+        """What the card worked for them is what they held, divided, or nothing while they are idle."""
+        bench, clients = self.bench, self.bench.scheduler.clients
+        for _ in range(ms):
+            for key in self.keys:
+                if not clients[key].holds and not clients[key].wants:
+                    bench.do(events.LockRequested(key))
+            holders = [key for key in self.keys if clients[key].holds]
+            for key in holders:
+                self.held_ns[key] += 0 if idle else MS // len(holders)
+            bench.pass_ms(1)
+            passed_ms = (bench.now_ns - self.since_ns) // MS
+            for key in holders:
+                if clients[key].dropping or passed_ms % 50 == 0:
+                    bench.do(events.LockReleased(key))
+            if nvml and passed_ms % 1000 == 0:
+                self.look()
+
+    def look(self) -> None:
+        worked = tuple((key, self.held_ns[key] - self.told_ns[key]) for key in self.keys)
+        self.told_ns = dict(self.held_ns)
+        self.bench.do(events.WorkSampled(GPU, self.bench.now_ns, worked))
+
+    def end(self) -> list[float]:
+        """All go: what is left of them, in milliseconds."""
+        for key in self.keys:
+            self.bench.do(events.ProcessGone(key))
+        copy = self.bench.look()
+        left = {tenant.pod: copy.gpu_time_ns(tenant) for tenant in copy.tenants}
+        left |= {pod: figures.gpu_time_ns for pod, figures in copy.departed}
+        return [left[f"p{key}"] / MS for key in self.keys]
+
+
+@pytest.mark.parametrize("percent", [None, 90])
+@pytest.mark.parametrize("ms", [300, 1000, 1500, 1999, 2500])
+def test_a_short_program_that_cannot_tell_has_all_it_held(ms: int, percent: int | None) -> None:
+    """NVML told of it up to its last look; it went half a second later."""
+    older = Older(1, percent)
+    older.run(ms)
+    worked_ms = older.held_ns[1] / MS
+    assert older.end() == pytest.approx([worked_ms], rel=0.02)
+
+
+def test_short_programs_that_run_at_once_share_what_they_held() -> None:
+    older = Older(2)
+    older.run(1500)
+    assert older.end() == pytest.approx([750, 750], rel=0.05)
+
+
+def test_what_nvml_says_was_idle_is_not_counted_when_a_program_goes() -> None:
+    """It held the GPU for two seconds, and NVML saw it work for none of them."""
+    older = Older(1)
+    older.run(1000)
+    older.run(1900, nvml=False, idle=True)
+    assert older.bench.scheduler.clients[1].awaits_nvml, "so that NVML's word of 0 is asked for"
+    older.look()
+    assert older.end() == pytest.approx([1000], rel=0.02)
+
+
+def test_held_time_is_bounded_by_the_time_since_nvml_told() -> None:
+    """A hold that began before NVML's last look is in that for the most part."""
+    bench = Bench()
+    bench.do(events.ClientRegistered(1, "p1", GPU, 2))
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(1000)
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 1000 * MS),)))
+    bench.pass_ms(100)
+    bench.do(events.ProcessGone(1))
+    assert gpu_time_ms(bench, "p1") == 1100
+
+
+def test_a_program_that_nvml_forgets_stands_still_no_longer_than_ten_seconds() -> None:
+    older = Older(1)
+    older.run(1000)
+    older.run(12_000, nvml=False)
+    [shown_ms] = older.end()
+    assert 2000 < shown_ms <= 13_000

@@ -54,7 +54,7 @@ def test_a_refused_word_leaves_no_trace() -> None:
     core = Scheduler()
     with pytest.raises(ValueError, match=r"1\.\.100"):
         core.handle(events.LimitsSet("pod", "ctl", None, 0), 1)
-    assert list(core.limited_pods()) == []
+    assert list(core.limits.pods()) == []
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -75,7 +75,7 @@ def test_one_change_is_told_to_each_client_once(seed: int) -> None:
                 random.choice((None, GIB, 2 * GIB, 4 * GIB)),
             )
             event = events.LimitsSet(random.choice("pq"), source, amount)
-            expected = scheduler.limits_after(event)
+            expected = scheduler.limits.after(*event)
         elif kind == 3:
             event = events.MemoryUsed(key, random.randrange(3) * GIB)
         elif kind == 4:
@@ -84,7 +84,7 @@ def test_one_change_is_told_to_each_client_once(seed: int) -> None:
             event = random.choice((events.ProcessGone, events.ClientDisconnected))(key)
         effects = scheduler.handle(event, now_ns)
         if isinstance(event, events.LimitsSet):
-            assert scheduler.limits_of(event.pod) == expected
+            assert scheduler.limits.of(event.pod) == expected
         limits = [effect for effect in effects if isinstance(effect, TellMemoryLimit)]
         assert len({effect.client for effect in limits}) == len(limits)
         for effect in limits:

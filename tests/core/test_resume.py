@@ -48,7 +48,7 @@ def model() -> Model:
 def test_limits_and_debts_are_there_again(model: Model) -> None:
     model.pass_time(10 * MS)
     core, now_ns = restarted(model, away_ns=0)
-    assert core.limits_of("a").core_percent == 50
+    assert core.limits.of("a").core_percent == 50
     resume(core, 1, "a", now_ns, holds=True, busy_ns=10 * MS)
     gpu = core.gpus["GPU-0"]
     assert gpu.tenants["a"].account.lag_ns(gpu.pace.clock, now_ns) == pytest.approx(-5 * MS, abs=2 * MS)

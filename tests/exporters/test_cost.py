@@ -23,7 +23,7 @@ from nvshare.exporters.collect import Collector
 from nvshare.exporters.view import Figures, View
 from nvshare.gpu.reading import GpuReading, ProcessReading, SourceState
 from nvshare.gpu.sampler import NVML
-from nvshare.metrics.catalog import LOOP_EXPONENTS
+from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.metrics.families import Distribution
 from nvshare.node.pieces import PIECE_NS
 from nvshare.node.roster import Ended
@@ -77,7 +77,7 @@ class Node:
             observation=self.scheduler.begin_observation(0, self.now_ns),
             processes={place + 1: one.process for place, one in enumerate(managed)},
             managed=managed,
-            memory_sources=dict(self.scheduler.memory_sources),
+            memory_sources=dict(self.scheduler.limits.memory_sources),
             nvml_up=True,
             readings=readings,
             last_words=[],

@@ -234,6 +234,8 @@ def test_quotas_and_their_sources(node: MetricsNode) -> None:
     usage_ms = scrape.value("nvshare_client_core_window_usage_ms", pod="limited")
     ratio = scrape.value("nvshare_client_core_usage_ratio", pod="limited")
     assert ratio == pytest.approx(usage_ms / 600, abs=0.0001)
+    assert scrape.value("nvshare_pod_gpu_billed_seconds_total", pod="limited") > 0
+    assert scrape.value("nvshare_pod_gpu_billed_seconds_total", pod="free") == 0
     assert scrape.value("nvshare_pod_gpu_lock_wait_seconds_count", pod="limited") > 0
     assert 0 < scrape.value("nvshare_pod_last_kernel_timestamp_seconds", pod="limited") <= time.time()
     assert scrape.value("nvshare_pod_last_kernel_timestamp_seconds", pod="free") == 0

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.interposer.harness import Node, line_of
+from tests.tables import Table, numbers
 
 SETTLED_SEC: Final = 5.0
 WINDOW_SEC: Final = 10.0
@@ -101,28 +102,18 @@ def measure(quotas: str, kernel_us: int, host_us: int, seconds: float) -> Shares
             node.close()
 
 
-def _numbers(values: tuple[float, ...]) -> str:
-    return " / ".join(f"{value:.1f}" for value in values)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=30.0, help="of each mix (default: %(default)s)")
     options = parser.parse_args()
-    failed = 0
-    print(f"{'quotas':12}{'kernels':20}{'first 5 s':>20}{'after':>20}{'worst 10 s':>18}")
+    table = Table(f"{'quotas':12}{'kernels':20}{'first 5 s':>20}{'after':>20}{'worst 10 s':>18}")
     for quotas, kernel_us, host_us in CASES:
         found = measure(quotas, kernel_us, host_us, options.seconds)
         good = host_us > 0 or max(found.worst) <= BOUND_POINTS  # who computes in between is due less
-        failed += not good
         name = f"{kernel_us / 1000:g} ms" + (f", 4 and {host_us} us" if host_us else "")
-        print(
-            f"{quotas:12}{name:20}{_numbers(found.first):>20}{_numbers(found.after):>20}"
-            f"{_numbers(found.worst):>18}{'' if good else '  MISSED'}",
-            flush=True,
-        )
-    print(f"\n{failed} missed; bound {BOUND_POINTS:g} points; * has our library")
-    return 1 if failed else 0
+        first, after, worst = map(numbers, (found.first, found.after, found.worst))
+        table.row(f"{quotas:12}{name:20}{first:>20}{after:>20}{worst:>18}", good)
+    return table.end(f"bound {BOUND_POINTS:g} points; * has our library")
 
 
 if __name__ == "__main__":

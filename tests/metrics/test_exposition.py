@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from nvshare.metrics.catalog import CATALOG, CLIENT_INFO, CLIENT_USAGE_RATIO, GPU_MEMORY_TOTAL, POD_LOCK_WAIT
+from nvshare.metrics.catalog import CATALOG
+from nvshare.metrics.catalog.clients import CLIENT_INFO, CLIENT_USAGE_RATIO
+from nvshare.metrics.catalog.gpus import GPU_MEMORY_TOTAL
+from nvshare.metrics.catalog.pods import POD_LOCK_WAIT
 from nvshare.metrics.exposition import OPENMETRICS_END, Exposition, merged, number_text, unit_of
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 

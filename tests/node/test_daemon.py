@@ -470,3 +470,24 @@ def test_steps_of_the_wall_clock_change_nothing(open_path: Path) -> None:
         assert time.monotonic_ns() - start_ns < 20_000_000_000, "five turns, none longer than a few seconds"
         days = {line[:10] for line in daemon.log if line[:2] == "20"}
         assert len(days) > 1, "the clock did jump"
+
+
+def test_work_of_programs_that_went_idle_is_counted_without_metrics(daemon: DaemonProcess) -> None:
+    """Nobody samples the GPU and nobody says anything more: the daemon counts by itself."""
+    clients = [daemon.client(pod) for pod in ("one", "other")]
+    for client in clients:
+        client.lock()
+    time.sleep(0.1)  # they work
+    for client in clients:
+        client.send(T.TURN_ENDED, arguments=(40_000_000, 0, 1_000_000, 0, 0, 40_000_000))
+        client.round_trip()
+
+    def counted_ns() -> list[int]:
+        found = [daemon.control.ask("GET", f"/v1/tenants/{pod}")["tenants"] for pod in ("one", "other")]
+        return [tenant["gpu_time_ns"] for [tenant] in found]
+
+    deadline = time.monotonic() + PATIENCE_SEC
+    while 0 in counted_ns():
+        assert time.monotonic() < deadline, "never counted"
+        time.sleep(0.05)
+    assert 40_000_000 <= sum(counted_ns()) <= 80_000_000

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nvshare.core import events
@@ -123,3 +125,29 @@ def test_a_run_that_was_answered_survives_the_daemon(daemon: DaemonProcess) -> N
                 assert daemon.control.ask("GET", f"/v1/quotas/{pod}")["limits"]["core_percent"] == 25
             finally:
                 run.kill()
+
+
+def test_a_checkpoint_of_a_daemon_that_counted_less_is_read() -> None:
+    """An upgrade is a restart: nobody has to register afresh for it."""
+    client = {"client": 5, "pid": 1, "start_ticks": 2, "uid": 0, "in_pod": False, "pod": "a", "gpu": "GPU-a"}
+    content = {
+        "version": checkpoint.VERSION,
+        "boot_id": checkpoint.boot_id(),
+        "taken_ns": 7,
+        "scheduling_on": True,
+        "clients": [{**client, "epoch": 3, "billed_busy_ns": 9}],
+        "limits": [],
+        "lags": [],
+        "runs": [],
+        "departed": [["gone", "GPU-a", [1, 2, 3, 4, [0] * checkpoint.BUCKETS, 5, 6, 7]]],
+    }
+    body = msgspec.json.encode(content)
+    head = f"nvshare-checkpoint {checkpoint.VERSION} {hashlib.sha256(body).hexdigest()}\n"
+    saved = checkpoint.decode(head.encode() + body, 1 << 62)
+    members = checkpoint.members_of(saved)
+    core = checkpoint.core_part(saved, members)
+    [record] = core.clients
+    assert (record.client, record.billed_busy_ns, record.worked_ns) == (5, 9, -1)
+    [gone] = core.departed
+    assert (gone.totals.gpu_time_ns, gone.totals.left_ns, gone.totals.billed_ns) == (1, 7, 0)
+    assert core.present == ()

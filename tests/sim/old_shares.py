@@ -15,6 +15,7 @@ from typing import Final
 
 from nvshare.sim.scenario import MS_NS, SECOND_NS, Program, Scenario, TenantSpec, mix
 from nvshare.sim.world import World
+from tests.tables import Table, numbers
 
 MIXES: Final = ("30+60", "25+75", "10+90", "50+50", "20+30+40")
 KERNELS_MS: Final = (1, 5, 20, 100)
@@ -97,24 +98,14 @@ def cases() -> list[tuple[str, Program, str]]:
     return found + [(quotas, syncing(us), f"0.5 ms, 4 and {us} us") for quotas, us in SYNCING]
 
 
-def _numbers(values: tuple[float, ...]) -> str:
-    return " / ".join(f"{value:.1f}" for value in values)
-
-
 def main() -> int:
-    failed = 0
-    print(f"{'quotas':13}{'kernels':21}{'due':>19}{'first 5 s':>20}{'after':>20}{'worst 10 s':>18}")
+    table = Table(f"{'quotas':13}{'kernels':21}{'due':>19}{'first 5 s':>20}{'after':>20}{'worst 10 s':>18}")
     for quotas, program, name in cases():
         rows = [measure(quotas, program, name, seed) for seed in SEEDS]
         row = max(rows, key=lambda one: max(one.worst))
-        failed += not row.good
-        print(
-            f"{quotas:13}{name:21}{_numbers(row.due):>19}{_numbers(row.first):>20}{_numbers(row.got):>20}"
-            f"{_numbers(row.worst):>18}{'' if row.good else '  MISSED'}",
-            flush=True,
-        )
-    print(f"\n{failed} missed; worst of {len(SEEDS)} seeds, bound {BOUND_POINTS:g} points; * is version 3")
-    return 1 if failed else 0
+        due, first, got, worst = map(numbers, (row.due, row.first, row.got, row.worst))
+        table.row(f"{quotas:13}{name:21}{due:>19}{first:>20}{got:>20}{worst:>18}", row.good)
+    return table.end(f"worst of {len(SEEDS)} seeds, bound {BOUND_POINTS:g} points; * is version 3")
 
 
 if __name__ == "__main__":

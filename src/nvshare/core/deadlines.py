@@ -34,6 +34,8 @@ def next_look_ns(gpu: Gpu, drop_ns: int, now_ns: int) -> int:
         at_ns = gpu.idlers.next_ns
     if gpu.returning.deadline_ns < at_ns:
         at_ns = gpu.returning.deadline_ns
+    if gpu.gpu_time.deadline_ns < at_ns:
+        at_ns = gpu.gpu_time.deadline_ns
     if floor.undrained or gpu.line.urgent:
         at_ns = min(at_ns, undrained.next_look_ns(gpu))
     if gpu.recalls:
@@ -60,10 +62,24 @@ class Deadlines:
         if at_ns < self.bound_ns:
             self.bound_ns = at_ns
         if at_ns != look.queued_ns or look.end_open:
-            look.set_queued(NEVER)
-            if not look.unqueued:
-                look.set_unqueued(True)
-                self._unqueued.append(gpu)
+            self._unqueue(gpu)
+
+    def hasten(self, gpu: Gpu, at_ns: int) -> None:
+        """Without a decision something is due, perhaps before all else."""
+        look = gpu.look
+        if at_ns < look.deadline_ns:
+            look.set_deadline(at_ns)
+            if at_ns < self.bound_ns:
+                self.bound_ns = at_ns
+            self._unqueue(gpu)
+
+    def _unqueue(self, gpu: Gpu) -> None:
+        """Its entry in the heap, if any, no longer counts."""
+        look = gpu.look
+        look.set_queued(NEVER)
+        if not look.unqueued:
+            look.set_unqueued(True)
+            self._unqueued.append(gpu)
 
     def settle(self, gpu: Gpu) -> None:
         """Compute the end of a turn that was left open."""

@@ -257,7 +257,9 @@ class Gpu:
             return True
         if residence.dirty or residence.check_ns <= now_ns or residence.founder is not None:
             return True
-        return self.idlers.next_ns <= now_ns or self.returning.deadline_ns != NEVER
+        if self.idlers.next_ns <= now_ns or self.gpu_time.deadline_ns <= now_ns:
+            return True
+        return self.returning.deadline_ns != NEVER
 
     def must_pace(self) -> bool:
         """Whether holds end by our word: for quotas, or for those whose memory does not fit beside the rest.

@@ -85,3 +85,56 @@ class LimitsBook:
     def words(self) -> dict[str, tuple[int | None, int | None, bool | None]]:
         """For the checkpoint."""
         return {source: (*word,) for source, word in self._words.items()}
+
+
+class Limits:
+    """What was said on the limits of all pods."""
+
+    __slots__ = ("_books", "memory_sources")
+
+    def __init__(self) -> None:
+        self._books: dict[str, LimitsBook] = {}
+        self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
+
+    def pods(self) -> list[str]:
+        """Those on whose limits some source has said anything."""
+        return list(self._books)
+
+    def said(self, pod: str) -> dict[str, tuple[int | None, int | None, bool | None]]:
+        """What each source has said on a pod's limits: memory, percent, share."""
+        book = self._books.get(pod)
+        return book.words() if book is not None else {}
+
+    def said_by(self, pod: str, source: str) -> tuple[int | None, int | None, bool | None]:
+        return self.said(pod).get(source, (None, None, None))
+
+    def of(self, pod: str) -> PodLimits:
+        book = self._books.get(pod)
+        return book.effective() if book is not None else PodLimits()
+
+    def after(
+        self, pod: str, source: str, memory_bytes: int | None, core_percent: int | None, share: bool | None
+    ) -> PodLimits:
+        """A pod's limits if that were said; nothing changes."""
+        book = LimitsBook()
+        for other, word in self.said(pod).items():
+            book.put(other, *word)
+        book.put(source, memory_bytes, core_percent, share)
+        return book.effective()
+
+    def put(
+        self, pod: str, source: str, memory_bytes: int | None, core_percent: int | None, share: bool | None
+    ) -> PodLimits:
+        """A source says that; the pod's limits from now on."""
+        book = self._books.get(pod) or LimitsBook()
+        book.put(source, memory_bytes, core_percent, share)
+        limits = book.effective()
+        if limits.memory_source == NO_SOURCE:
+            self.memory_sources.pop(pod, None)
+        else:
+            self.memory_sources[pod] = limits.memory_source
+        if book.words():
+            self._books[pod] = book
+        else:
+            self._books.pop(pod, None)
+        return limits

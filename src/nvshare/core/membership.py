@@ -5,27 +5,23 @@ Rules:
    line and its memory are never counted twice, and never free in between.
 2. A hold that a process claims to have is believed if its daemon was restarted, or if we know of it. Any
    other is dropped at once.
-3. A tenant of a former daemon is here, resuming, until its first process is back or it owes nothing.
 """
 
 from __future__ import annotations
 
 from nvshare.core import events
-from nvshare.core.account import WHOLE
 from nvshare.core.books.idlers import ACTIVE_NS
 from nvshare.core.effects import DropReason, Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import Gpu
 from nvshare.core.limits import PodLimits
 from nvshare.core.policy import billing, gates, residency, turns
-from nvshare.core.policy.decide import forget_if_even
 from nvshare.core.standing import ASKING, IDLE, IN_LINE, OUTSIDE, RESUMING
 from nvshare.core.tenant import Client, Tenant
-from nvshare.core.view.snapshot import ClientRecord
 
 # ---- tenants ------------------------------------------------------------------------------------
 
 
-def _tenant(gpu: Gpu, pod: str, limits: PodLimits, now_ns: int) -> Tenant:
+def make_tenant(gpu: Gpu, pod: str, limits: PodLimits, now_ns: int) -> Tenant:
     figures = gpu.figures.departed.take(pod)
     window_ns = gpu.settings.compute_window_ns
     tenant = Tenant(pod, limits, window_ns, figures, now_ns)
@@ -34,35 +30,9 @@ def _tenant(gpu: Gpu, pod: str, limits: PodLimits, now_ns: int) -> Tenant:
 
 
 def new_tenant(gpu: Gpu, pod: str, limits: PodLimits, now_ns: int) -> Tenant:
-    tenant = _tenant(gpu, pod, limits, now_ns)
+    tenant = make_tenant(gpu, pod, limits, now_ns)
     gpu.move(tenant, IDLE, now_ns)
     return tenant
-
-
-def expect_tenant(gpu: Gpu, pod: str, limits: PodLimits, lag_ns: int, away_ns: int, now_ns: int) -> None:
-    """One of a former daemon, which was away for so long (rule 3). What was due meanwhile is due still."""
-    tenant = _tenant(gpu, pod, limits, now_ns)
-    if tenant.limited:
-        tenant.account.owe(lag_ns + away_ns * tenant.account.weight // WHOLE, gpu.pace.clock)
-    gpu.move(tenant, RESUMING, now_ns)
-    gpu.idlers.look_at(tenant, now_ns + ACTIVE_NS)
-
-
-def expect_client(gpu: Gpu, record: ClientRecord, away_ns: int, now_ns: int) -> None:
-    gpu.returning.expect(record.client, record.pod, record.billed_busy_ns, now_ns - away_ns, now_ns)
-    tenant = gpu.tenants[record.pod]
-    tenant.memory.expect(record.client, gpu.returning.deadline_ns)
-    gpu.watch_recall(tenant)
-
-
-def forget_former(gpu: Gpu, former: int, now_ns: int, out: list[Effect]) -> None:
-    expected = gpu.returning.back(former)
-    tenant = gpu.tenants.get(expected.pod) if expected is not None else None
-    if tenant is not None:
-        tenant.memory.give_up(former, now_ns, out)
-        gpu.watch_recall(tenant)
-        if tenant.standing == RESUMING and not gpu.returning.waits:
-            forget_if_even(gpu, tenant, now_ns)
 
 
 # ---- clients ------------------------------------------------------------------------------------
@@ -106,7 +76,8 @@ def resume(
 ) -> Client:
     client = _add(gpu, tenant, event.client, 3, now_ns)
     client.tell_busy(event.busy_ns)
-    client.work.begin(event.busy_ns if event.worked_ns is None else event.worked_ns, now_ns)
+    worked_ns = event.busy_ns if event.worked_ns is None else event.worked_ns
+    client.work.begin(worked_ns, now_ns)
     _tell_terms(client, scheduling_on, out)
     expected = gpu.returning.back(event.former)
     restarted = expected is not None
@@ -114,8 +85,8 @@ def resume(
     if former is not None:
         _replace(gpu, former, client, event, now_ns, out)
     elif expected is not None:
-        busy_ns = gpu.returning.busy_while_away_ns(expected, event.busy_ns, now_ns)
-        billing.charge(gpu, tenant, gpu.returning.unbilled_ns(tenant.pod, busy_ns))
+        billing.report_absence(gpu, client, expected, worked_ns, now_ns)
+        billing.count_absences(gpu, now_ns)
     memory = (event.used_bytes, event.reserve_seq, event.reserve_bytes)
     tenant.memory.resume(client.key, event.former, *memory, now_ns, out)
     gpu.set_used(tenant, tenant.memory.used_bytes)

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nvshare.core import audit, events, membership
+from nvshare.core import audit, events, membership, restart
 from nvshare.core.account import NEVER
 from nvshare.core.audit import EVERY_EVENT, Checking, Health
 from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, TellScheduling
 from nvshare.core.gpu import Gpu
 from nvshare.core.grant import COUNTING_VERSION, Recalls
-from nvshare.core.limits import NO_SOURCE, LimitsBook, PodLimits
+from nvshare.core.limits import Limits
 from nvshare.core.policy import billing, decide, turns, uncontended
 from nvshare.core.settings import Settings
 from nvshare.core.standing import HOLDING
@@ -44,11 +44,10 @@ class Scheduler:
         self.off_since_ns = -1  # -1: scheduling is on
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
-        self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
+        self.limits = Limits()
         self.observations = Observations()
         self._recalls = Recalls()
         self._switched_ns = -NEVER  # when scheduling was last switched on or off
-        self._limits: dict[str, LimitsBook] = {}
         self._deadlines = Deadlines()
         self._slice_override_ns = 0
         self._now_ns = -NEVER
@@ -131,8 +130,13 @@ class Scheduler:
         self._decided(gpu, decide.decide(gpu, now_ns, out), now_ns)
 
     def _decided(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
-        """All that changes a GPU's books ends here, but for what its clients say of their memory."""
+        """All that changes a GPU's books ends here, but for what its clients say of their memory and work."""
         self._deadlines.note(gpu, drop_ns, now_ns)
+        self._touch(gpu)
+
+    def _left_undecided(self, gpu: Gpu) -> None:
+        """A client told of its work, and nothing follows from it."""
+        self._deadlines.hasten(gpu, gpu.gpu_time.deadline_ns)
         self._touch(gpu)
 
     def _touch(self, gpu: Gpu) -> None:
@@ -165,8 +169,10 @@ class Scheduler:
             billing.report_work(gpu, client, worked_ns, now_ns)
         if self._recalls and self._recalls.expects(key):
             self._recalls.came(key)
+            self._left_undecided(gpu)
             return
         if not self.on:
+            self._left_undecided(gpu)
             return
         gpu.advance(now_ns)
         if grant and grant != client.grants + 1:  # it has crossed a LOCK_OK, and its client will hold again
@@ -207,7 +213,7 @@ class Scheduler:
         if changed or client.tenant.standing == HOLDING:
             self._advance(gpu, now_ns, out)
         else:
-            self._touch(gpu)
+            self._left_undecided(gpu)
 
     def _may_have_lost(self, client: Client) -> bool:
         """Whether one that works, and is not known to hold, does: its word may be older than a switch."""
@@ -247,7 +253,7 @@ class Scheduler:
     def _tenant(self, gpu: Gpu, pod: str, now_ns: int) -> Tenant:
         tenant = gpu.tenants.get(pod)
         if tenant is None:
-            tenant = membership.new_tenant(gpu, pod, self.limits_of(pod), now_ns)
+            tenant = membership.new_tenant(gpu, pod, self.limits.of(pod), now_ns)
         return tenant
 
     def _after_membership(
@@ -359,45 +365,8 @@ class Scheduler:
 
     # ---- limits ------------------------------------------------------------------------------
 
-    def limits_said(self, pod: str) -> dict[str, tuple[int | None, int | None, bool | None]]:
-        """What each source has said on a pod's limits: memory, percent, share."""
-        book = self._limits.get(pod)
-        return book.words() if book is not None else {}
-
-    def limits_said_by(self, pod: str, source: str) -> tuple[int | None, int | None, bool | None]:
-        return self.limits_said(pod).get(source, (None, None, None))
-
-    def limited_pods(self) -> list[str]:
-        """Those on whose limits some source has said anything."""
-        return list(self._limits)
-
-    def limits_of(self, pod: str) -> PodLimits:
-        book = self._limits.get(pod)
-        return book.effective() if book is not None else PodLimits()
-
-    def limits_after(self, word: events.LimitsSet) -> PodLimits:
-        """A pod's limits if that were said; nothing changes."""
-        book = LimitsBook()
-        for source, said in self.limits_said(word.pod).items():
-            book.put(source, *said)
-        book.put(word.source, word.memory_bytes, word.core_percent, word.share)
-        return book.effective()
-
-    def _note_memory_source(self, pod: str, source: str) -> None:
-        if source == NO_SOURCE:
-            self.memory_sources.pop(pod, None)
-        else:
-            self.memory_sources[pod] = source
-
     def _limits_set(self, event: events.LimitsSet, now_ns: int, out: list[Effect]) -> None:
-        book = self._limits.get(event.pod) or LimitsBook()
-        book.put(event.source, event.memory_bytes, event.core_percent, event.share)
-        limits = book.effective()
-        self._note_memory_source(event.pod, limits.memory_source)
-        if book.words():
-            self._limits[event.pod] = book
-        else:
-            self._limits.pop(event.pod, None)
+        limits = self.limits.put(*event)
         for gpu in self.gpus.values():
             tenant = gpu.tenants.get(event.pod)
             if tenant is not None:
@@ -437,26 +406,9 @@ class Scheduler:
         """Start as the successor of another daemon."""
         checkpoint = event.checkpoint
         self._switch(checkpoint.scheduling_on, now_ns)
-        for pod, source, memory_bytes, core_percent, share in checkpoint.limits:
-            book = self._limits.setdefault(pod, LimitsBook())
-            book.put(source, memory_bytes, core_percent, share)
-            self._note_memory_source(pod, book.effective().memory_source)
-        for gone in checkpoint.departed:
-            if gone.gpu in self.gpus:
-                self.gpus[gone.gpu].figures.departed.restore(gone.pod, gone.totals)
-        lags = {(pod, gpu): lag_ns for pod, gpu, lag_ns in checkpoint.lags}
-        for record in checkpoint.clients:
-            lags.setdefault((record.pod, record.gpu), 0)
-        away_ns = max(0, now_ns - checkpoint.taken_ns)
-        for (pod, gpu_key), lag_ns in lags.items():
-            gpu = self.gpus.get(gpu_key)
-            if gpu is not None and pod not in gpu.tenants:
-                gpu.advance(now_ns)
-                membership.expect_tenant(gpu, pod, self.limits_of(pod), lag_ns, away_ns, now_ns)
-        for record in checkpoint.clients:
-            gpu = self.gpus.get(record.gpu)
-            if gpu is not None:
-                membership.expect_client(gpu, record, away_ns, now_ns)
+        for word in checkpoint.limits:
+            self.limits.put(*word)
+        restart.restore(self.gpus, checkpoint, self.limits, now_ns)
         for gpu in self.gpus.values():
             self._advance(gpu, now_ns, out)
 
@@ -465,7 +417,7 @@ class Scheduler:
         gpu = self.gpus.get(event.gpu)
         if gpu is not None and gpu.returning.expects(event.former):
             gpu.advance(now_ns)
-            membership.forget_former(gpu, event.former, now_ns, out)
+            restart.forget_former(gpu, event.former, now_ns, out)
             self._advance(gpu, now_ns, out)
 
     # ---- looking in --------------------------------------------------------------------------

@@ -99,6 +99,11 @@ class Client:
         return self.version >= 3
 
     @property
+    def awaits_nvml(self) -> bool:
+        """It has the GPU, or had it lately, and cannot tell what it did there."""
+        return not self.reports_busy and (self.holds or self.work.unseen_ns > 0)
+
+    @property
     def may_pass(self) -> bool:
         """Whether LOCK_OK is for it: it stands at the gate, or is being sent away and can be called back."""
         if self.holds:
@@ -336,7 +341,8 @@ class Tenant:
 
     def had_gpu_time(self, from_ns: int, now_ns: int, worked_ns: int) -> None:
         self.figures.had_gpu_time(worked_ns, now_ns)
-        self.window.bill(from_ns, now_ns, worked_ns)
+        if not self.limited:  # of one with a quota the window shows what counts against that
+            self.window.bill(from_ns, now_ns, worked_ns)
 
     def set_spans_gpus(self, spans_gpus: bool) -> None:
         self.spans_gpus = spans_gpus

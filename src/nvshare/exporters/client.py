@@ -10,7 +10,7 @@ from nvshare.core.view.observe import GpuCopy, TenantCopy
 from nvshare.exporters.names import PROCESS
 from nvshare.exporters.view import Families, View, in_batches
 from nvshare.gpu.reading import ProcessReading
-from nvshare.metrics import catalog as c
+from nvshare.metrics.catalog import clients as c
 from nvshare.metrics.families import Family, Metric, Sample
 from nvshare.pods.identity import Process
 from nvshare.wire.codec import format_client_id

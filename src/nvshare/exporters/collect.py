@@ -18,7 +18,8 @@ from nvshare.exporters import client, daemon, gpu, process, scheduler
 from nvshare.exporters.page import front_page
 from nvshare.exporters.pod import Totals
 from nvshare.exporters.view import Families, View, in_batches
-from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, EXPORTER_DURATION, EXPORTER_SUCCESS
+from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS
+from nvshare.metrics.catalog.daemon import EXPORTER_DURATION, EXPORTER_SUCCESS
 from nvshare.metrics.exposition import OPENMETRICS_END, Exposition, merged
 from nvshare.metrics.families import Family
 from nvshare.node.pieces import in_pieces

@@ -8,7 +8,8 @@ from typing import Final
 from nvshare import __version__
 from nvshare.core import scheduler as core_module
 from nvshare.exporters.view import Families, View
-from nvshare.metrics import catalog as c
+from nvshare.metrics.catalog import daemon as c
+from nvshare.metrics.catalog.scheduler import DISCONNECTS, MESSAGES
 from nvshare.metrics.families import Family, Metric
 
 SCHEDULER: Final = "scheduler"
@@ -19,8 +20,8 @@ _CORE: Final = "plain" if str(core_module.__file__).endswith(".py") else "compil
 def families(view: View) -> Families:
     figures = view.figures
     yield Family(c.BUILD_INFO, [((__version__, platform.python_version(), _CORE), 1)])
-    yield Family(c.MESSAGES, [((kind,), count) for kind, count in figures.messages.items()])
-    yield Family(c.DISCONNECTS, [((reason,), count) for reason, count in figures.disconnects.items()])
+    yield Family(MESSAGES, [((kind,), count) for kind, count in figures.messages.items()])
+    yield Family(DISCONNECTS, [((reason,), count) for reason, count in figures.disconnects.items()])
     yield Family(c.REFUSED, [((reason,), count) for reason, count in figures.refused.items()])
     pauses = [((reason,), figures.events.get(event, 0)) for reason, event in _PAUSES.items()]
     yield Family(c.ACCEPT_PAUSES, pauses)

@@ -7,7 +7,7 @@ from typing import Final
 
 from nvshare.exporters.view import Families, View
 from nvshare.gpu.reading import GpuReading
-from nvshare.metrics import catalog as c
+from nvshare.metrics.catalog import gpus as c
 from nvshare.metrics.families import Family, Metric, Sample
 
 Figure = Callable[[GpuReading], int | float | None]

@@ -10,7 +10,7 @@ from nvshare.exporters.activity import not_told_of
 from nvshare.exporters.joined import Joined
 from nvshare.exporters.names import PROCESS
 from nvshare.exporters.view import Families, View, families_of, in_batches
-from nvshare.metrics import catalog as c
+from nvshare.metrics.catalog import pods as c
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.pods.identity import Process
 
@@ -20,6 +20,7 @@ _HISTOGRAMS_AT_ONCE: Final = 32  # each has as many lines as bounds
 
 class _Shown(NamedTuple):
     gpu_time_ns: int
+    billed_ns: int
     entitled_ns: int
     throttled_ns: int
     swap_ns: int
@@ -34,6 +35,7 @@ class _Row(NamedTuple):
 
 _TOTALS: Final[tuple[tuple[Metric, Callable[[_Row], Sample]], ...]] = (
     (c.POD_OCCUPIED, lambda r: (r.labels, r.totals.gpu_time_ns / 1e9)),
+    (c.POD_BILLED, lambda r: (r.labels, r.totals.billed_ns / 1e9)),
     (c.POD_ENTITLED, lambda r: (r.labels, r.totals.entitled_ns / 1e9)),
     (c.POD_THROTTLED, lambda r: (r.labels, r.totals.throttled_ns / 1e9)),
     (c.POD_SWAP, lambda r: (r.labels, r.totals.swap_ns / 1e9)),
@@ -51,14 +53,8 @@ class Totals:
         before = self._shown.get(row.key)
         if before is None:
             return row
-        now = row.totals
-        totals = _Shown(
-            max(now.gpu_time_ns, before.gpu_time_ns),
-            max(now.entitled_ns, before.entitled_ns),
-            max(now.throttled_ns, before.throttled_ns),
-            max(now.swap_ns, before.swap_ns),
-        )
-        return row if totals == now else row._replace(totals=totals)
+        totals = _Shown(*map(max, row.totals, before))
+        return row if totals == row.totals else row._replace(totals=totals)
 
     def families(self, view: View) -> Families:
         rows: list[_Row] = []
@@ -121,7 +117,9 @@ def _freeing(former: dict[tuple[str, str], _Shown]) -> Iterator[None]:
 
 def _rows(view: View) -> Iterator[_Row]:
     for gpu in view.gpus:
-        for tenant in gpu.tenants:
+        # Until all who may come back have told what they did, a second may be missing, and a counter that
+        # falls is read like one that began anew.
+        for tenant in () if gpu.awaits_clients else gpu.tenants:
             if tenant.figures.here or view.taken_ns - tenant.figures.left_ns <= view.ttl_ns:
                 yield _of_tenant(view, gpu, tenant)
         for pod, figures in gpu.departed:
@@ -134,7 +132,11 @@ def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
         (tenant.pod, gpu.gpu),
         (*view.pod_labels(tenant.pod), gpu.gpu),
         _Shown(
-            gpu.gpu_time_ns(tenant), gpu.entitled_ns(tenant), gpu.throttled_ns(tenant), gpu.swap_ns(figures)
+            gpu.gpu_time_ns(tenant),
+            gpu.billed_ns(tenant),
+            gpu.entitled_ns(tenant),
+            gpu.throttled_ns(tenant),
+            gpu.swap_ns(figures),
         ),
         figures._replace(last_worked_ns=max(gpu.last_worked_ns(tenant), view.worked_ns.get(tenant.pod, -1))),
     )
@@ -142,7 +144,9 @@ def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
 
 def _of_departed(view: View, gpu: GpuCopy, pod: str, figures: PodFiguresCopy) -> _Row:
     labels = (*view.pod_labels(pod), gpu.gpu)
-    totals = _Shown(figures.gpu_time_ns, figures.entitled_ns, figures.throttled_ns, figures.swap_ns)
+    totals = _Shown(
+        figures.gpu_time_ns, figures.billed_ns, figures.entitled_ns, figures.throttled_ns, figures.swap_ns
+    )
     worked_ns = max(figures.last_worked_ns, view.worked_ns.get(pod, -1))
     return _Row((pod, gpu.gpu), labels, totals, figures._replace(last_worked_ns=worked_ns))
 

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Final
 
-from nvshare.metrics import catalog as c
+from nvshare.metrics.catalog import daemon as c
 from nvshare.metrics.families import Family
 from nvshare.pods.identity import process_of
 

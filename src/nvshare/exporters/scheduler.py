@@ -9,7 +9,8 @@ from nvshare.core.books.figures import HistogramCopy
 from nvshare.core.view.observe import GpuCopy
 from nvshare.exporters.view import Families, View
 from nvshare.gpu.sampler import NVML
-from nvshare.metrics import catalog as c
+from nvshare.metrics.catalog import CATALOG
+from nvshare.metrics.catalog import scheduler as c
 from nvshare.metrics.families import Distribution, Family, Metric, Value
 
 Figure = Callable[[GpuCopy], Value]
@@ -32,7 +33,7 @@ _STATES: Final[tuple[tuple[Metric, Figure], ...]] = (
 )
 _OF_TURNS: Final = frozenset((c.RUNNING.name, c.RUNNING_MEMORY.name))
 """Not known while scheduling is off: whoever runs then does so without asking."""
-_COUNTED: Final = tuple(metric for metric in c.CATALOG.values() if metric.figure)
+_COUNTED: Final = tuple(metric for metric in CATALOG.values() if metric.figure)
 """Shown as the core counts them."""
 
 

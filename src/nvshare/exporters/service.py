@@ -20,7 +20,7 @@ from nvshare.exporters.view import Figures, View, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, Seen
 from nvshare.gpu.sampler import NVML, Sampler
-from nvshare.metrics.catalog import LOOP_EXPONENTS
+from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.metrics.http import Pages, Server
 from nvshare.metrics.web_config import Guard, WebConfigError
 from nvshare.node import logs
@@ -199,9 +199,8 @@ class MetricsService:
         length_ns = reading.taken_ns - before_ns
         worked = tuple((client, percent * length_ns // 100) for client, percent in percents)
         clients = self._hub.scheduler.clients
-        if gpu.gpu_time.is_behind or any(
-            worked_ns or clients[client].work.alone_ns for client, worked_ns in worked
-        ):  # idle windows add nothing
+        wanted = (clients[client].awaits_nvml or clients[client].work.alone_ns for client, _ in worked)
+        if gpu.gpu_time.is_behind or any(wanted) or any(worked_ns for _, worked_ns in worked):
             self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked))
 
     def _note_step(self, held_ns: int) -> None:
@@ -224,7 +223,7 @@ class MetricsService:
             ttl_ns=self._ttl_ns,
             processes=processes,
             managed=[*members, *roster.formers.values(), *roster.ended],
-            memory_sources=dict(self._hub.scheduler.memory_sources),
+            memory_sources=dict(self._hub.scheduler.limits.memory_sources),
             nvml_up=self._sampler.up(),
             readings=readings,
             last_words=self._sampler.last_words(now_ns, readings),

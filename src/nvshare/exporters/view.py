@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, Observation, unpacking
-from nvshare.exporters.names import PROCESS, ProcessNames
+from nvshare.exporters.names import PROCESS, Named, ProcessNames
 from nvshare.gpu.reading import GpuReading, SourceState
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.node.counters import Durations
@@ -47,7 +47,7 @@ class Figures:
     http_requests: int
 
 
-class Managed(Protocol):
+class Managed(Named, Protocol):
     """Who is a client of ours on a GPU, away or not, and who was until its process ended."""
 
     @property
@@ -55,15 +55,6 @@ class Managed(Protocol):
 
     @property
     def gpu(self) -> str: ...
-
-    @property
-    def pod(self) -> str: ...
-
-    @property
-    def uid(self) -> int: ...
-
-    @property
-    def command(self) -> str: ...
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import json
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from nvshare.metrics import catalog as c
+from nvshare.metrics.catalog import CATALOG, SUBJECTS, clients, daemon, gpus, pods, scheduler, subject_of
 from nvshare.metrics.exposition import unit_of
 from nvshare.metrics.families import Metric
 
@@ -69,7 +69,7 @@ def _panel(metric: Metric, selector: str) -> Panel:
     if name.endswith("_timestamp_seconds"):
         expr, shown = f"time() - {expr}", "s"
     legend = " ".join(f"{{{{{label}}}}}" for label in metric.labels if label != "gpu_index")
-    table, subject = name.endswith("_info"), c.subject_of(metric)
+    table, subject = name.endswith("_info"), subject_of(metric)
     return Panel(_title(metric), expr, legend or "{{instance}}", shown, metric.help, table, subject)
 
 
@@ -78,80 +78,69 @@ def _of_pods(metric: Metric) -> bool:
 
 
 def _node_panels() -> list[Panel]:
-    return [_panel(metric, _INSTANCE) for metric in c.CATALOG.values() if not _of_pods(metric)]
+    return [_panel(metric, _INSTANCE) for metric in CATALOG.values() if not _of_pods(metric)]
 
 
 def _pod_panels() -> list[Panel]:
-    return [_panel(metric, f"{_INSTANCE},{_POD}") for metric in c.CATALOG.values() if _of_pods(metric)]
+    return [_panel(metric, f"{_INSTANCE},{_POD}") for metric in CATALOG.values() if _of_pods(metric)]
+
+
+def _rate(metric: Metric) -> str:
+    return f"rate({metric.name}[$__rate_interval])"
 
 
 def _fleet_panels() -> list[Panel]:
     """Few enough to see at a glance."""
+    return [*_fleet_sizes(), *_fleet_gpus(), *_fleet_tenants(), *_fleet_health()]
 
-    def rate(metric: Metric) -> str:
-        return f"rate({metric.name}[$__rate_interval])"
 
-    occupied, allocated = rate(c.POD_OCCUPIED), c.CLIENT_ALLOCATED.name
+def _shown(title: str, metric: Metric, expr: str, legend: str, unit: str = "short") -> Panel:
+    """With the help of the metric it is about."""
+    return Panel(title, expr, legend, unit, metric.help)
+
+
+def _fleet_sizes() -> list[Panel]:
+    down = f"count({daemon.SOURCE_UP.name} == 0) or vector(0)"
     return [
-        Panel("Nodes", f"count({c.BUILD_INFO.name})", "nodes", "short", c.BUILD_INFO.help),
-        Panel("GPUs", f"count({c.GPU_INFO.name})", "GPUs", "short", c.GPU_INFO.help),
-        Panel("Processes that share", f"sum({c.CLIENTS.name})", "processes", "short", c.CLIENTS.help),
-        Panel(
-            "Sources down", f"count({c.SOURCE_UP.name} == 0) or vector(0)", "down", "short", c.SOURCE_UP.help
-        ),
-        Panel(
-            "GPU memory used",
-            f"sum by (instance) ({c.GPU_MEMORY_USED.name}) / sum by (instance) ({c.GPU_MEMORY_TOTAL.name})",
-            "{{instance}}",
-            "percentunit",
-            c.GPU_MEMORY_USED.help,
-        ),
-        Panel(
-            "GPU utilization",
-            f"avg by (instance) ({c.GPU_UTILIZATION.name})",
-            "{{instance}}",
-            "percentunit",
-            c.GPU_UTILIZATION.help,
-        ),
-        Panel(
-            "GPU time by namespace",
-            f"sum by (namespace) ({occupied})",
-            "{{namespace}}",
-            "short",
-            c.POD_OCCUPIED.help,
-        ),
-        Panel(
-            "GPU memory by namespace",
-            f"sum by (namespace) ({allocated})",
-            "{{namespace}}",
-            "bytes",
-            c.CLIENT_ALLOCATED.help,
-        ),
-        Panel(
-            "Pods with the most GPU time",
-            f"topk(10, sum by (namespace, pod) ({occupied}))",
-            "{{namespace}}/{{pod}}",
-            "short",
-            c.POD_OCCUPIED.help,
-        ),
-        Panel(
-            "Pods held back by their quota the most",
-            f"topk(10, sum by (namespace, pod) ({rate(c.POD_THROTTLED)}))",
-            "{{namespace}}/{{pod}}",
-            "percentunit",
-            c.POD_THROTTLED.help,
-        ),
-        Panel(
-            "Processes that wait",
-            f"sum by (instance) ({c.REQUESTING.name} + {c.WAITING.name})",
-            "{{instance}}",
-            "short",
-            c.WAITING.help,
-        ),
-        Panel("Power", f"sum by (instance) ({c.GPU_POWER.name})", "{{instance}}", "watt", c.GPU_POWER.help),
-        Panel(
-            "XID errors", f"sum by (instance) ({rate(c.GPU_XIDS)})", "{{instance}}", "short", c.GPU_XIDS.help
-        ),
+        _shown("Nodes", daemon.BUILD_INFO, f"count({daemon.BUILD_INFO.name})", "nodes"),
+        _shown("GPUs", gpus.GPU_INFO, f"count({gpus.GPU_INFO.name})", "GPUs"),
+        _shown("Processes that share", daemon.CLIENTS, f"sum({daemon.CLIENTS.name})", "processes"),
+        _shown("Sources down", daemon.SOURCE_UP, down, "down"),
+    ]
+
+
+def _fleet_gpus() -> list[Panel]:
+    used, total = (f"sum by (instance) ({m.name})" for m in (gpus.GPU_MEMORY_USED, gpus.GPU_MEMORY_TOTAL))
+    busy = f"avg by (instance) ({gpus.GPU_UTILIZATION.name})"
+    return [
+        _shown("GPU memory used", gpus.GPU_MEMORY_USED, f"{used} / {total}", "{{instance}}", "percentunit"),
+        _shown("GPU utilization", gpus.GPU_UTILIZATION, busy, "{{instance}}", "percentunit"),
+    ]
+
+
+def _fleet_tenants() -> list[Panel]:
+    occupied, throttled = _rate(pods.POD_OCCUPIED), _rate(pods.POD_THROTTLED)
+    by_namespace = f"sum by (namespace) ({occupied})"
+    memory = f"sum by (namespace) ({clients.CLIENT_ALLOCATED.name})"
+    most = f"topk(10, sum by (namespace, pod) ({occupied}))"
+    held_back = f"topk(10, sum by (namespace, pod) ({throttled}))"
+    pod = "{{namespace}}/{{pod}}"
+    return [
+        _shown("GPU time by namespace", pods.POD_OCCUPIED, by_namespace, "{{namespace}}"),
+        _shown("GPU memory by namespace", clients.CLIENT_ALLOCATED, memory, "{{namespace}}", "bytes"),
+        _shown("Pods with the most GPU time", pods.POD_OCCUPIED, most, pod),
+        _shown("Pods held back by their quota the most", pods.POD_THROTTLED, held_back, pod, "percentunit"),
+    ]
+
+
+def _fleet_health() -> list[Panel]:
+    waiting = f"sum by (instance) ({scheduler.REQUESTING.name} + {scheduler.WAITING.name})"
+    power = f"sum by (instance) ({gpus.GPU_POWER.name})"
+    xids = f"sum by (instance) ({_rate(gpus.GPU_XIDS)})"
+    return [
+        _shown("Processes that wait", scheduler.WAITING, waiting, "{{instance}}"),
+        _shown("Power", gpus.GPU_POWER, power, "{{instance}}", "watt"),
+        _shown("XID errors", gpus.GPU_XIDS, xids, "{{instance}}"),
     ]
 
 
@@ -231,7 +220,7 @@ def _laid_out(rows: list[Panel]) -> list[dict[str, Any]]:
 
 
 def _place(panel: Panel) -> int:
-    return list(c.SUBJECTS).index(panel.subject) if panel.subject else 0
+    return list(SUBJECTS).index(panel.subject) if panel.subject else 0
 
 
 def dashboard(name: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, OURS, SUBJECTS, subject_of
+from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, SUBJECTS, subject_of
+from nvshare.metrics.catalog.rows import OURS
 from nvshare.metrics.families import Metric
 
 _HEAD: Final = """\
 # Metrics
 
-Generated from the table in `src/nvshare/metrics/catalog.py`; `make docs` writes it. Do not edit.
+Generated from the tables in `src/nvshare/metrics/catalog`; `make docs` writes it. Do not edit.
 
 `nvshare scheduler` serves them on port 9402 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`): text
 0.0.4, and OpenMetrics 1.0 to who asks for it. `/metrics?name[]=NAME` shows only that family. How to scrape,
@@ -22,7 +23,11 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
   is gone. GPUs are known from the start by NVML or by a list; without either one is known when its first
   client registers. Only totals of a pod (`nvshare_pod_*`) stay for `NVSHARE_METRICS_STALE_TTL_SEC` after its
   last process has left, and go on where they were if it comes back; those of the last 256 to leave over a
-  restart of the daemon, too. Totals of pods that are here begin anew then, as Prometheus expects of counters.
+  restart of the daemon, too.
+- Totals of pods that are here go on over a restart of the daemon, with what their processes did meanwhile.
+  They are shown again when all processes of the GPU that may come back have done so, or after 5 s. After a
+  crash up to a second of waits may be missing from them (throttled, swap, lock wait), and of work if a
+  process came or came back within that second. All other counters begin anew, as Prometheus expects of them.
 - All figures of one scrape are of one moment; figures of NVML are of its last look, whose age is
   `nvshare_snapshot_age_seconds`. A source that does not answer takes only its own series along, and
   `nvshare_source_up` says so. Of a GPU that is lost only what the daemon itself counts stays: its XIDs, the

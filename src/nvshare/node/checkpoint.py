@@ -20,7 +20,7 @@ import msgspec
 
 from nvshare.core.books.figures import BOUNDS_NS, PodTotals
 from nvshare.core.view.checkpoint import Gathering
-from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord
+from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord, PodRecord
 from nvshare.node import logs
 from nvshare.node.roster import Member
 from nvshare.pods.identity import Process
@@ -44,6 +44,9 @@ class SavedClient(msgspec.Struct, frozen=True):
     gpu: str
     epoch: int
     billed_busy_ns: int
+    worked_ns: int = -1
+    heard_ns: int = 0
+    excess_ns: int = 0
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -58,6 +61,7 @@ class Saved(msgspec.Struct, frozen=True):
     lags: list[tuple[str, str, int]]
     runs: list[tuple[int, int, Run]]
     departed: list[tuple[str, str, PodTotals]] = []
+    present: list[tuple[str, str, PodTotals, int]] = []  # the last: at which rate it is entitled
 
 
 class Unusable(Exception):  # noqa: N818 - a finding about a file, nothing that failed
@@ -84,9 +88,9 @@ def saved_from(draft: Draft) -> Saved:
     In a thread: what it reads of a member never changes.
     """
     core = draft.core.result()
-    billed = {record.client: record.billed_busy_ns for record in core.clients}
-    live = [(member, billed[client]) for client, member in draft.members.items() if client in billed]
-    live += [(former, former.billed_busy_ns) for former in draft.formers.values()]
+    told = {record.client: record for record in core.clients}
+    live = [(member, told[client]) for client, member in draft.members.items() if client in told]
+    live += [(former, former.told) for former in draft.formers.values() if former.told is not None]
     return Saved(
         version=VERSION,
         boot_id=boot_id(),
@@ -102,9 +106,12 @@ def saved_from(draft: Draft) -> Saved:
                 m.pod,
                 m.gpu,
                 m.epoch,
-                busy_ns,
+                record.billed_busy_ns,
+                record.worked_ns,
+                record.heard_ns,
+                record.excess_ns,
             )
-            for m, busy_ns in live
+            for m, record in live
         ],
         limits=list(core.limits),
         lags=list(core.lags),
@@ -112,6 +119,7 @@ def saved_from(draft: Draft) -> Saved:
         departed=[
             (gone.pod, gone.gpu, gone.totals) for gone in core.departed if not gone.pod.startswith("process:")
         ],
+        present=[(here.pod, here.gpu, here.totals, here.due_weight) for here in core.present],
     )
 
 
@@ -126,7 +134,7 @@ def members_of(saved: Saved) -> list[Member]:
             gpu=c.gpu,
             epoch=c.epoch,
             pidfd=-1,
-            billed_busy_ns=c.billed_busy_ns,
+            told=ClientRecord(c.client, c.pod, c.gpu, c.billed_busy_ns, c.worked_ns, c.heard_ns, c.excess_ns),
         )
         for c in saved.clients
     ]
@@ -134,13 +142,18 @@ def members_of(saved: Saved) -> list[Member]:
 
 def core_part(saved: Saved, alive: list[Member]) -> Checkpoint:
     return Checkpoint(
-        clients=tuple(ClientRecord(m.client, m.pod, m.gpu, m.billed_busy_ns) for m in alive),
+        clients=tuple(m.told for m in alive if m.told is not None),
         limits=tuple(saved.limits),
         lags=tuple(saved.lags),
         scheduling_on=saved.scheduling_on,
         taken_ns=saved.taken_ns,
-        departed=tuple(DepartedRecord(*row) for row in saved.departed if len(row[2].wait_counts) == BUCKETS),
+        departed=tuple(DepartedRecord(*row) for row in saved.departed if _understood(row[2])),
+        present=tuple(PodRecord(*row) for row in saved.present if _understood(row[2])),
     )
+
+
+def _understood(totals: PodTotals) -> bool:
+    return len(totals.wait_counts) == BUCKETS
 
 
 def encode(saved: Saved) -> bytes:

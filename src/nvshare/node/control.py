@@ -256,7 +256,7 @@ class Control:
     def _added(self, pod: str, source: str, body: QuotaBody | RunBody) -> LimitsSet:
         """A source's new word on a pod; what it does not name stays as that source said before."""
         said = (body.memory_bytes, body.core_percent, _share(body.policy))
-        before = self._roster.hub.scheduler.limits_said_by(pod, source)
+        before = self._roster.hub.scheduler.limits.said_by(pod, source)
         memory_bytes, core_percent, share = (
             old if new is None else new for new, old in zip(said, before, strict=True)
         )
@@ -285,7 +285,7 @@ class Control:
         cgroup = run_cgroup_of(process) if os.geteuid() == 0 else ""
         word = self._added(pod, "run", body)
         try:
-            if not self._roster.add_run(process, Run(pod, cgroup)):
+            if not self._roster.runs.add(process, Run(pod, cgroup)):
                 raise NotFound(f"no process has pid {body.pid}")
             limits = self._roster.set_limits(word)
         except ValueError as error:

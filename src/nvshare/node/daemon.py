@@ -229,13 +229,14 @@ class Daemon:
         if saved is None:
             return
         known = {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}
-        for gpu in known | {gpu for _, gpu, _ in saved.departed}:
+        known |= {gpu for _, gpu, _ in saved.departed} | {gpu for _, gpu, _, _ in saved.present}
+        for gpu in known:
             for device in self._known_again(gpu):
                 hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
         hub.feed(events.Restored(checkpoint.core_part(saved, alive)))
         for pid, start_ticks, run in saved.runs:
-            roster.restore_run(Process(pid, start_ticks), run)
+            roster.runs.restore(Process(pid, start_ticks), run)
         logs.info(
             "former life restored",
             clients=len(alive),

@@ -20,12 +20,14 @@ from typing import Final, NamedTuple, cast
 
 from nvshare.core import events
 from nvshare.core.limits import PodLimits
+from nvshare.core.view.snapshot import ClientRecord
 from nvshare.gpu.inventory import Device, GpuError, Inventory
 from nvshare.node import logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.connection import Connection
 from nvshare.node.hub import Hub
 from nvshare.node.operators import Operators
+from nvshare.node.runs import Runs
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.identity import (
     PEER_DEAD,
@@ -37,7 +39,7 @@ from nvshare.pods.identity import (
     open_process,
     unseen_peer,
 )
-from nvshare.pods.tenancy import Run, Tenancy
+from nvshare.pods.tenancy import Tenancy
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
 
@@ -60,7 +62,7 @@ class Member:
     pidfd: int
     connection: Connection | None = None
     command: str = ""
-    billed_busy_ns: int = 0  # of a former: what its counter showed when it was last billed
+    told: ClientRecord | None = None  # of a former: how far its counters had come
 
 
 class Ended(NamedTuple):
@@ -100,6 +102,7 @@ class Roster:
         self._absent: dict[_Role, list[Member]] = {}  # members and formers without a connection
         self.unregistered: dict[Connection, int] = {}  # -> since when
         self.room_made: Callable[[], None] = lambda: None  # an unregistered connection has left its place
+        self.runs = Runs(hub, tenancy, self._is_used, self.set_limits)
         self._operators = Operators(own_place, self._obey, self.note_refused)
         self._per_pod: Counter[str] = Counter()
         self._per_uid: Counter[int] = Counter()
@@ -208,7 +211,7 @@ class Roster:
         self.ended.append(_ended(member))
         self.hub.feed(events.ProcessGone(member.client))
         logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
-        self._forget_runs_soon(member.pod)
+        self.runs.forget_soon(member.pod)
 
     def _strike_out(self, member: Member, reason: str) -> None:
         """Out of our books, with its connection; the core is told by whoever calls."""
@@ -229,10 +232,14 @@ class Roster:
         if not self._absent[role]:
             del self._absent[role]
 
+    def _is_used(self, pod: str) -> bool:
+        """A process of it is here, or may come back."""
+        return pod in self._per_pod or any(former.pod == pod for former in self.formers.values())
+
     def _withdraw_environment(self, pod: str) -> None:
-        if pod in self._per_pod or any(former.pod == pod for former in self.formers.values()):
+        if self._is_used(pod):
             return
-        if self.hub.scheduler.limits_said_by(pod, ENVIRONMENT) != (None, None, None):
+        if self.hub.scheduler.limits.said_by(pod, ENVIRONMENT) != (None, None, None):
             self.set_limits(events.LimitsSet(pod, ENVIRONMENT))
 
     def _count(self, member: Member, step: int) -> None:
@@ -278,11 +285,11 @@ class Roster:
         return self.limits(self.members[client].pod).core_percent
 
     def limits(self, pod: str) -> PodLimits:
-        return self.hub.scheduler.limits_of(pod)
+        return self.hub.scheduler.limits.of(pod)
 
     def set_limits(self, word: events.LimitsSet) -> PodLimits:
         """One source's word on a pod's limits; the lines are those that operators' tools look for."""
-        before, after = self.limits(word.pod), self.hub.scheduler.limits_after(word)
+        before, after = self.limits(word.pod), self.hub.scheduler.limits.after(*word)
         if after.memory_bytes != before.memory_bytes:
             figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}
             logs.info(f"Memory limit changed for pod {word.pod}", source=after.memory_source, **figures)
@@ -295,47 +302,6 @@ class Roster:
         finally:
             self.hub.announcing = False
         return after
-
-    # ---- runs --------------------------------------------------------------------------------
-
-    def add_run(self, process: Process, run: Run) -> bool:
-        """``nvshare run`` starts something in a pod; False if that process is dead already."""
-        pidfd = open_process(process)
-        if pidfd is None:
-            return False
-        try:
-            self.tenancy.add_run(process, run)
-        except ValueError:
-            os.close(pidfd)
-            raise
-        self.hub.loop.add_reader(pidfd, self._run_ended, process, pidfd)
-        self.hub.changed = True
-        return True
-
-    def restore_run(self, process: Process, run: Run) -> None:
-        """A run of the former life, which may have ended since."""
-        if run.ended or not self.add_run(process, run):
-            self.tenancy.add_run(process, run._replace(ended=True))
-            self._forget_runs(run.pod)
-
-    def _forget_runs_soon(self, pod: str) -> None:
-        """After this callback: who leaves may be about to register afresh in it."""
-        self.hub.loop.call_soon(self._forget_runs, pod)
-
-    def _run_ended(self, process: Process, pidfd: int) -> None:
-        self._close_pidfd(pidfd)
-        run = self.tenancy.end_run(process)
-        self.hub.changed = True
-        if run is not None:
-            self._forget_runs(run.pod)
-
-    def _forget_runs(self, pod: str) -> None:
-        """A pod's limits go with its last run and its last process: what a job leaves behind keeps them."""
-        if pod in self._per_pod or any(former.pod == pod for former in self.formers.values()):
-            return
-        if self.tenancy.forget_ended(pod):
-            self.hub.changed = True
-            self.set_limits(events.LimitsSet(pod, "run"))
 
     # ---- registering -------------------------------------------------------------------------
 
@@ -448,7 +414,7 @@ class Roster:
         self._close_pidfd(former.pidfd)
         self.hub.feed(events.FormerGone(former.client, former.gpu))
         self._withdraw_environment(former.pod)
-        self._forget_runs_soon(former.pod)
+        self.runs.forget_soon(former.pod)
 
     def resume(self, connection: Connection, message: Message) -> None:
         former = self.formers.get(message.id) or self.members.get(message.id)

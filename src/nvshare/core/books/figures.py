@@ -7,8 +7,9 @@ Rules:
 3. A pod's figures belong to a pod on a GPU. They outlive the tenant: a pod that comes back goes on
    counting, in a copy. So the figures of one that is gone never change, and can be read at leisure. Of
    those a bounded number is kept, the last to leave.
-4. GPU time is in ``gpu_time``. Of what a pod held, its part: of a moment in which n pods worked, each had an
-   nth. So the parts of all add up to the time in which anybody worked.
+4. GPU time is in ``gpu_time``; billed is what counts against a quota (``billing``), short gaps included. Who
+   runs beside others without a quota is billed its part: of a moment in which n pods worked, each had an nth.
+   So the parts of all add up to the time in which anybody worked.
 5. Entitled is the effective quota over the time the pod was active. The virtual clock is its integral;
    what slipped back is added again, since it was due and could not be given.
 6. Throttled ends when the clock has reached the account, swap when the pod is let in; both are counted
@@ -109,7 +110,7 @@ class SharedTime:
 
 
 class PodTotals(NamedTuple):
-    """What is kept of the figures of a pod that is gone."""
+    """What is kept of a pod's figures when it goes, or the daemon does."""
 
     gpu_time_ns: int
     entitled_ns: int
@@ -119,12 +120,14 @@ class PodTotals(NamedTuple):
     wait_sum_ns: int
     last_worked_ns: int
     left_ns: int
+    billed_ns: int = 0  # what was written down by a daemon that did not count it yet has none
 
 
 class PodFigures:
     """One pod's figures on one GPU."""
 
     __slots__ = (
+        "billed_ns",
         "each_mark",
         "entitled_mark_ns",
         "entitled_ns",
@@ -143,6 +146,7 @@ class PodFigures:
 
     def __init__(self) -> None:
         self.gpu_time_ns = 0
+        self.billed_ns = 0
         self.entitled_ns = 0
         self.throttled_ns = 0
         self.swap_ns = 0
@@ -161,6 +165,7 @@ class PodFigures:
     def copy(self) -> PodFigures:
         found = PodFigures()
         found.gpu_time_ns = self.gpu_time_ns
+        found.billed_ns = self.billed_ns
         found.entitled_ns = self.entitled_ns
         found.throttled_ns = self.throttled_ns
         found.swap_ns = self.swap_ns
@@ -177,7 +182,7 @@ class PodFigures:
         return found
 
     def totals(self) -> PodTotals:
-        """Of a pod that is gone."""
+        """Without what has not ended yet."""
         wait = self.lock_wait
         return PodTotals(
             self.gpu_time_ns,
@@ -188,10 +193,12 @@ class PodFigures:
             wait.sum_ns,
             self.last_worked_ns,
             self.left_ns,
+            self.billed_ns,
         )
 
     def restore(self, totals: PodTotals) -> None:
         self.gpu_time_ns = totals.gpu_time_ns
+        self.billed_ns = totals.billed_ns
         self.entitled_ns = totals.entitled_ns
         self.throttled_ns = totals.throttled_ns
         self.swap_ns = totals.swap_ns
@@ -232,15 +239,22 @@ class PodFigures:
             return self.part_ns
         return self.part_ns + ((shared.each_at(now_ns) - self.each_mark) >> _FRACTION_BITS)
 
-    def settle(self, shared: SharedTime, held_ns: int, bill_ns: int, now_ns: int) -> int:
-        """The pod's part of a bill."""
+    def settle(self, shared: SharedTime, held_ns: int, bill_ns: int, limited: bool, now_ns: int) -> int:
+        """What a bill counts for (rule 4): all of it against a quota, without one the pod's part."""
         part_ns = self.part_ns
         if self.working:
             shared.pass_to(now_ns)
             part_ns += (shared.each - self.each_mark) >> _FRACTION_BITS
             self.each_mark = shared.each
         self.part_ns = 0
-        return occupied_part(part_ns, held_ns, bill_ns)
+        if not limited:
+            bill_ns = occupied_part(part_ns, held_ns, bill_ns)
+        self.billed_ns += bill_ns
+        return bill_ns
+
+    def charge(self, bill_ns: int) -> None:
+        """Billed without a hold."""
+        self.billed_ns += bill_ns
 
     def had_gpu_time(self, worked_ns: int, now_ns: int) -> None:
         self.gpu_time_ns += worked_ns
@@ -253,7 +267,10 @@ class PodFigures:
         self.entitled_mark_ns = due_ns
 
     def end_entitlement(self, due_ns: int, weight: int) -> None:
-        self.entitled_ns += (due_ns - self.entitled_mark_ns) * weight // WHOLE
+        self.entitled_ns = self.entitled_until(due_ns, weight)
+
+    def entitled_until(self, due_ns: int, weight: int) -> int:
+        return self.entitled_ns + (due_ns - self.entitled_mark_ns) * weight // WHOLE
 
     def begin_ready(self, now_ns: int) -> None:
         self.ready_since_ns = now_ns
@@ -270,8 +287,11 @@ class PodFigures:
 
     def end_outside(self, now_ns: int) -> None:
         if self.outside_since_ns >= 0:
-            self.swap_ns += now_ns - self.outside_since_ns
+            self.swap_ns = self.swap_until(now_ns)
             self.outside_since_ns = -1
+
+    def swap_until(self, now_ns: int) -> int:
+        return self.swap_ns + (now_ns - self.outside_since_ns if self.outside_since_ns >= 0 else 0)
 
     # ---- coming, going, quotas ---------------------------------------------------------------
 

@@ -12,14 +12,18 @@ Rules:
    those who run at once. A client that had the card for itself knows better than a percent; but what it told
    beyond that, or less, is NVML's once it is more than late reports explain. Too little is counted at once,
    too much is made up for in what is counted next, since a counter never goes back.
+   Before NVML's first word on a client that tells nothing, and after its last, what was held counts.
 4. Reports come when they come, so a slot is looked at when all must have told of it. What was told without
    slots is taken to have been just before it was told.
+5. Whoever tells next has all divided that is due by then. If nobody does, a deadline has it done.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from nvshare.core.account import NEVER
 
 if TYPE_CHECKING:
     from nvshare.core.books.floor import Floor
@@ -30,6 +34,7 @@ SLOTS_TOLD: Final = 256
 WINDOW_NS: Final = 500_000_000
 LATE_NS: Final = 300_000_000
 """By then everybody has told of a moment: clients that work tell ten times a second."""
+TALLY_NS: Final = WINDOW_NS + LATE_NS
 EXCESS_MOST_NS: Final = 60_000_000_000
 UNCERTAIN_PARTS: Final = 100
 """Of the time that passed: NVML's percents are rounded."""
@@ -86,11 +91,14 @@ class Work:
         "heard_ns",
         "nvml_ns",
         "nvml_told",
+        "presumed_ns",
+        "resumed",
         "shared_at_ns",
         "shared_ns",
         "slots",
         "told_at_ns",
         "told_ns",
+        "unseen_ns",
         "untallied_ns",
         "worth_permille",
     )
@@ -102,6 +110,8 @@ class Work:
         self.told_at_ns = 0
         self.shared_at_ns = 0  # when it last told of work beside others
         self.nvml_ns = -1  # of one that tells nothing: when NVML last did
+        self.unseen_ns = 0  # its part of what was held since, which is NVML's to tell
+        self.presumed_ns = 0  # what was counted because it was held, and NVML has not told of
         self.alone_ns = 0  # counted as soon as it was told, since NVML last told, as if it told nothing
         self.divided_ns = 0  # the same, when it was divided
         self.shared_ns = 0  # of that, what was divided among several, before ...
@@ -110,12 +120,20 @@ class Work:
         self.differs_ns = 0  # counted beyond it while alone, or less, as far as it may be late
         self.compared_ns = now_ns
         self.nvml_told = False
+        self.resumed = False  # since NVML last told
         self.slots = 0  # in which it had work and which are not looked at yet, from ...
         self.first_slot = 0
 
-    def begin(self, told_ns: int, now_ns: int) -> None:
+    def begin(self, told_ns: int, heard_ns: int, excess_ns: int = 0) -> None:
         """What it told a former daemon, or on a former connection, is counted."""
-        self.told_ns, self.heard_ns = told_ns, now_ns
+        self.told_ns, self.heard_ns, self.excess_ns = told_ns, heard_ns, excess_ns
+        self.resumed = True
+
+    def begin_comparing(self, at_ns: int) -> None:
+        """With what NVML tells from now on: its word on one that has resumed is of the time before, too."""
+        self.resumed = False
+        self.alone_ns = self.divided_ns = self.shared_ns = 0
+        self.compared_ns = at_ns
 
     def tell(self, told_ns: int, now_ns: int) -> int:
         """How much more than before: no more than time has passed; the rest is for the next time."""
@@ -156,6 +174,23 @@ class Work:
             return held_ns
         silent_ns = now_ns - self.nvml_ns
         return min(held_ns, silent_ns) if silent_ns > NVML_SILENT_NS else 0
+
+    def note_held(self, held_ns: int, part_ns: int, now_ns: int) -> int:
+        """One that tells nothing held so long until now, its part of that so much: what is counted of it."""
+        counted_ns = self.untold(held_ns, now_ns)
+        if counted_ns:
+            self.presumed_ns += min(part_ns, counted_ns)
+        elif self.nvml_ns >= 0:
+            self.unseen_ns += min(part_ns, now_ns - self.nvml_ns)
+        return counted_ns
+
+    def see(self, worked_ns: int, now_ns: int) -> int:
+        """NVML's word on one that tells nothing: how much of it is not counted yet."""
+        self.nvml_ns = now_ns
+        self.unseen_ns = self.alone_ns = 0
+        counted_ns = min(self.presumed_ns, worked_ns)
+        self.presumed_ns = min(self.presumed_ns - counted_ns, EXCESS_MOST_NS)
+        return worked_ns - counted_ns
 
     def corrected(self, had_ns: int) -> int:
         """Without what was counted too much before."""
@@ -228,13 +263,14 @@ class Sample(NamedTuple):
 class GpuTime:
     """Of one GPU: what was told and is not divided yet."""
 
-    __slots__ = ("_from_ns", "_mixed_ns", "_samples", "_sharers")
+    __slots__ = ("_from_ns", "_mixed_ns", "_samples", "_sharers", "deadline_ns")
 
     def __init__(self, now_ns: int) -> None:
         self._from_ns = now_ns
         self._mixed_ns = -1  # when one told last while others were there
         self._sharers: list[Client] = []
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self.deadline_ns = NEVER  # by then ``tally`` is called (rule 5)
 
     def alone(self, client: Client, worked_ns: int, from_ns: int, now_ns: int) -> None:
         """The card worked that long for a client that had it for itself, or with others of its pod."""
@@ -268,6 +304,8 @@ class GpuTime:
         work = client.work
         if work.untallied_ns == 0:
             self._sharers.append(client)
+            if self.deadline_ns == NEVER:
+                self.deadline_ns = now_ns + TALLY_NS
         work.untallied_ns += worked_ns
         work.told_at_ns = work.shared_at_ns = now_ns
         if now_ns - self._from_ns >= WINDOW_NS:
@@ -275,16 +313,18 @@ class GpuTime:
 
     def sampled(self, clients: list[tuple[Client, int]], at_ns: int, now_ns: int) -> None:
         """NVML: for how long the card worked for some clients, from its last word to then (rule 3)."""
+        told: list[tuple[Client, int, int]] = []
         for client, worked_ns in clients:
+            work = client.work
             if not client.reports_busy:
-                client.work.nvml_ns = now_ns
-                client.work.told_ns += worked_ns
-                client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, worked_ns)
-        told = [
-            (client, client.work.alone_ns, worked_ns) for client, worked_ns in clients if client.reports_busy
-        ]
-        for client, _, _ in told:
-            client.work.alone_ns = 0
+                more_ns = work.see(worked_ns, now_ns)
+                work.told_ns += more_ns
+                client.tenant.had_gpu_time(now_ns - more_ns, now_ns, more_ns)
+            elif work.resumed:
+                work.begin_comparing(at_ns)
+            else:
+                told.append((client, work.alone_ns, worked_ns))
+                work.alone_ns = 0
         self._samples.append(Sample(at_ns, told))
         if now_ns - self._from_ns >= WINDOW_NS:
             self.tally(now_ns)
@@ -306,6 +346,7 @@ class GpuTime:
                     client.tenant.had_gpu_time(now_ns - missing_ns, now_ns, missing_ns)
         self._divide(until_ns // SLOT_NS, now_ns)
         self._from_ns = now_ns
+        self.deadline_ns = now_ns + TALLY_NS if self._sharers else NEVER
 
     def _divide_among_many(self, now_ns: int) -> None:
         """In a crowd the card works all the time; when each had work makes little difference there."""
@@ -341,8 +382,12 @@ class GpuTime:
                 self._sharers.append(client)
 
     def settle(self, client: Client, now_ns: int) -> None:
-        """A client is about to go: what it told is divided before."""
+        """A client is about to go: what it told is divided before, or what it held since NVML last told."""
         work = client.work
+        unseen_ns = min(work.unseen_ns, now_ns - work.nvml_ns)
+        if unseen_ns:
+            work.unseen_ns = 0
+            client.tenant.had_gpu_time(now_ns - unseen_ns, now_ns, unseen_ns)
         if work.untallied_ns:
             self.tally(now_ns, late_ns=-SLOT_NS)
         if work.untallied_ns:

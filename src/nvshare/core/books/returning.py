@@ -1,13 +1,20 @@
 """Clients that a former daemon knew, and that may come back.
 
-They are waited for, for a while; what each was billed is remembered until it is back or gone for good.
+Rules:
+1. They are waited for, for a while; what each was billed and had told is remembered until it is back or gone
+   for good.
+2. Each tells how long it had work on the card meanwhile, and none when. So that is divided when all have told
+   or are not waited for any longer: each had what it told, in proportion where that is more than the time.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nvshare.core.account import NEVER
+
+if TYPE_CHECKING:
+    from nvshare.core.tenant import Client
 
 WAIT_NS: Final = 5_000_000_000
 UNSETTLED_NS: Final = 10_000_000_000
@@ -18,19 +25,34 @@ class Expected(NamedTuple):
     pod: str
     billed_busy_ns: int  # what its counter showed when it was last billed
     known_ns: int  # when that was written down
+    worked_ns: int = -1  # what it had told of its work, as far as that is counted; -1 if nobody knows
+    heard_ns: int = 0  # when that was so
+    excess_ns: int = 0  # what was counted beyond that, and is to be made up for
+
+
+class Uncounted:
+    """What a client had on the card while no daemon was there."""
+
+    __slots__ = ("client", "passed_ns", "worked_ns")
+
+    def __init__(self, client: Client, worked_ns: int, passed_ns: int) -> None:
+        self.client = client
+        self.worked_ns = worked_ns
+        self.passed_ns = passed_ns
 
 
 class Returning:
-    __slots__ = ("_billed_ns", "_expected", "_waited_for", "deadline_ns")
+    __slots__ = ("_billed_ns", "_expected", "_uncounted", "_waited_for", "deadline_ns")
 
     def __init__(self) -> None:
         self._expected: dict[int, Expected] = {}  # by former id
         self._waited_for: set[int] = set()
+        self._uncounted: dict[int, Uncounted] = {}  # by client
         self._billed_ns: dict[str, int] = {}  # by pod: what its processes were billed for the time between
         self.deadline_ns = NEVER
 
-    def expect(self, former: int, pod: str, billed_busy_ns: int, known_ns: int, now_ns: int) -> None:
-        self._expected[former] = Expected(pod, billed_busy_ns, known_ns)
+    def expect(self, former: int, expected: Expected, now_ns: int) -> None:
+        self._expected[former] = expected
         self._waited_for.add(former)
         self.deadline_ns = now_ns + WAIT_NS
 
@@ -65,6 +87,24 @@ class Returning:
         if busy_ns > billed_ns:
             self._billed_ns[pod] = busy_ns
         return max(0, busy_ns - billed_ns)
+
+    def note_work(self, client: Client, worked_ns: int, passed_ns: int) -> None:
+        self._uncounted[client.key] = Uncounted(client, worked_ns, passed_ns)
+
+    def uncounted_ns(self, client: int) -> int:
+        """What it told of its work, and is not divided yet."""
+        return self._uncounted[client].worked_ns if client in self._uncounted else 0
+
+    def divided(self) -> list[tuple[Client, int]]:
+        """By client, its part of the time without a daemon (rule 2); nothing while some are waited for."""
+        if self.waits or not self._uncounted:
+            return []
+        all_told, self._uncounted = list(self._uncounted.values()), {}
+        told_ns = sum(one.worked_ns for one in all_told)
+        passed_ns = max(one.passed_ns for one in all_told)
+        if told_ns <= passed_ns:
+            return [(one.client, one.worked_ns) for one in all_told]
+        return [(one.client, one.worked_ns * passed_ns // told_ns) for one in all_told]
 
     def give_up(self) -> None:
         self._waited_for.clear()

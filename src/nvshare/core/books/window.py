@@ -1,4 +1,4 @@
-"""How much was billed lately."""
+"""How much a tenant used lately: of its quota what it was billed, without one GPU time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BUCKETS: Final = 32
 
 
 class UsageWindow:
-    """Billed time in a rolling window, in a fixed number of buckets."""
+    """Time used in a rolling window, in a fixed number of buckets."""
 
     __slots__ = ("_amounts_ns", "_bucket_ns", "_last", "_sum_ns")
 

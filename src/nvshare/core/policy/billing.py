@@ -18,6 +18,7 @@ from typing import Final
 
 from nvshare.core.account import CLOSED
 from nvshare.core.books.pace import DEAD_CEILING_NS, TURN_MIN_NS
+from nvshare.core.books.returning import Expected
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
 from nvshare.core.tenant import Client, Tenant
@@ -61,12 +62,32 @@ def report_work(gpu: Gpu, client: Client, worked_ns: int, now_ns: int) -> None:
             gpu.gpu_time.in_group(client, gpu.floor, more_ns, now_ns)
 
 
+def report_absence(gpu: Gpu, client: Client, expected: Expected, worked_ns: int, now_ns: int) -> None:
+    """A client of a former daemon tells what it did since that wrote its books: billed and counted once."""
+    tenant, returning = client.tenant, gpu.returning
+    busy_ns = returning.busy_while_away_ns(expected, client.busy_ns, now_ns)
+    charge(gpu, tenant, returning.unbilled_ns(tenant.pod, busy_ns))
+    if expected.worked_ns < 0:
+        return
+    client.work.begin(expected.worked_ns, expected.heard_ns, expected.excess_ns)
+    more_ns = client.work.tell(worked_ns, now_ns)
+    if more_ns > 0:
+        returning.note_work(client, more_ns, now_ns - expected.heard_ns)
+
+
+def count_absences(gpu: Gpu, now_ns: int) -> None:
+    """Perhaps nobody is waited for any longer."""
+    for client, worked_ns in gpu.returning.divided():
+        client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, client.work.corrected(worked_ns))
+
+
 def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
     """Bill without a hold; its place in a queue is by what it was billed."""
     if bill_ns <= 0:
         return
     seated = gpu.unseat(tenant)
     tenant.account.charge(bill_ns)
+    tenant.figures.charge(bill_ns)
     if seated:
         gpu.reseat(tenant)
 
@@ -97,14 +118,19 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int, told: bool = True) -> None:
             if hold.exclusive and unused_ns < DEAD_CEILING_NS:
                 gpu.pace.learn_dead(unused_ns)
     if held_ns:
-        had_ns = tenant.figures.settle(gpu.figures.shared, held_ns, bill_ns, now_ns)
-        account.settle_hold(now_ns, held_ns, bill_ns, bill_ns if tenant.limited else had_ns)
-        _note_gpu_time(gpu, tenant, held_ns, bill_ns, told, now_ns)
+        limited = tenant.limited
+        had_ns = tenant.figures.settle(gpu.figures.shared, held_ns, bill_ns, limited, now_ns)
+        account.settle_hold(now_ns, held_ns, bill_ns, had_ns)
+        if limited and bill_ns:
+            tenant.window.bill(now_ns - held_ns, now_ns, bill_ns)
+        _note_gpu_time(gpu, tenant, held_ns, bill_ns, had_ns, told, now_ns)
         if tenant.share and tenant.limited:
             lag.settle(gpu, tenant, now_ns)
 
 
-def _note_gpu_time(gpu: Gpu, tenant: Tenant, held_ns: int, bill_ns: int, told: bool, now_ns: int) -> None:
+def _note_gpu_time(
+    gpu: Gpu, tenant: Tenant, held_ns: int, bill_ns: int, part_ns: int, told: bool, now_ns: int
+) -> None:
     """Of what was held: what its clients told, or what was billed if they did not (``gpu_time``, rule 1)."""
     hold = tenant.hold
     client = hold.client
@@ -114,12 +140,14 @@ def _note_gpu_time(gpu: Gpu, tenant: Tenant, held_ns: int, bill_ns: int, told: b
     if hold.alone:
         worked_ns = hold.worked_since_settled()
         if cannot_tell:
-            worked_ns = client.work.untold(bill_ns, now_ns)
+            worked_ns = client.work.note_held(bill_ns, part_ns, now_ns)
         elif not told or (hold.shared and worked_ns > held_ns):
             worked_ns = bill_ns
         gpu.gpu_time.alone(client, worked_ns, now_ns - held_ns, now_ns)
-    elif cannot_tell and bill_ns:
-        gpu.gpu_time.beside_others(client, client.work.untold(bill_ns, now_ns), now_ns)
+    elif cannot_tell:
+        worked_ns = client.work.note_held(bill_ns, part_ns, now_ns)
+        if worked_ns:
+            gpu.gpu_time.beside_others(client, worked_ns, now_ns)
 
 
 def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int) -> int:

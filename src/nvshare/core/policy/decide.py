@@ -8,7 +8,7 @@ from nvshare.core.account import NEVER
 from nvshare.core.books.idlers import ACTIVE_NS
 from nvshare.core.effects import Effect
 from nvshare.core.gpu import Gpu
-from nvshare.core.policy import gates, residency, turn_end, turns, undrained
+from nvshare.core.policy import billing, gates, residency, turn_end, turns, undrained
 from nvshare.core.standing import ABSENT, IDLE, RESUMING
 from nvshare.core.tenant import Tenant
 
@@ -21,6 +21,8 @@ def decide(gpu: Gpu, now_ns: int, out: list[Effect]) -> int:
     gpu.advance(now_ns)
     if gpu.idlers.next_ns <= now_ns:
         _review_idlers(gpu, now_ns)
+    if gpu.gpu_time.deadline_ns <= now_ns:
+        gpu.gpu_time.tally(now_ns)
     if gpu.recalls:
         gpu.expire_recalls(now_ns, out)
     if gpu.returning.deadline_ns <= now_ns:
@@ -120,5 +122,6 @@ def forget_if_even(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 def _stop_waiting(gpu: Gpu, now_ns: int) -> None:
     """Those of a former daemon's clients that are not back by now are not waited for any longer."""
     gpu.returning.give_up()
+    billing.count_absences(gpu, now_ns)
     for tenant in [each for each in gpu.tenants.values() if each.standing == RESUMING]:
         forget_if_even(gpu, tenant, now_ns)

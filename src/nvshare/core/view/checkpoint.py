@@ -8,8 +8,9 @@ Rules:
    what its clients were billed is of one moment, counted back to the moment of the beginning. Who is there
    is of the last moment: who came meanwhile is written down then, with its tenant. What else changed
    meanwhile is in the next checkpoint, as if it had happened after this one.
-4. Totals of pods that are gone are written down, of the last ones to leave. Those of pods that are here are
-   not: what they had since would be missing, and a counter that goes back a little reads like a leap.
+4. Totals of pods that are gone are written down, of the last ones to leave. Those of tenants are, with what
+   has not ended yet, except what their clients will tell when they resume. So what a client has told of its
+   work is written down as far as it is in the totals of its pod.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import NEVER
-from nvshare.core.books.figures import HERE, PodFigures
+from nvshare.core.books.figures import PodFigures
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
 from nvshare.core.standing import RESUMING
 from nvshare.core.tenant import Client, Tenant
-from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord
+from nvshare.core.view.report import unbilled_ns, untold_part_ns
+from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord, PodRecord
 
 if TYPE_CHECKING:
     from nvshare.core.scheduler import Scheduler
@@ -46,6 +48,7 @@ class Gathering:
         "_on",
         "_present",
         "_seen",
+        "_totals",
     )
 
     def __init__(self, books: Scheduler, look: Callable[[Gpu], int], now_ns: int) -> None:
@@ -56,6 +59,7 @@ class Gathering:
         self._seen: set[int] = set()
         self._clients: dict[int, ClientRecord] = {}
         self._lags: dict[tuple[str, str], int] = {}
+        self._totals: dict[tuple[str, str], PodRecord] = {}
         self._limits: list[Limit] = []
         self._present: dict[str, frozenset[str]] = {}  # pods, by GPU
         self._departed: list[tuple[str, Mapping[str, PodFigures]]] = []  # by GPU; none of it changes
@@ -67,8 +71,8 @@ class Gathering:
             for tenant in list(gpu.tenants.values()):
                 self._write_down(gpu, tenant)
                 yield
-        for pod in books.limited_pods():
-            self._limits += [(pod, source, *word) for source, word in books.limits_said(pod).items()]
+        for pod in books.limits.pods():
+            self._limits += [(pod, source, *word) for source, word in books.limits.said(pod).items()]
             yield
 
     def finish(self) -> None:
@@ -80,8 +84,6 @@ class Gathering:
         self._present = {key: frozenset(gpu.tenants) for key, gpu in books.gpus.items()}
         for gpu in books.gpus.values():
             self._departed.append((gpu.key, gpu.figures.departed.figures()))
-            left = {t.pod: t.figures.copy() for t in gpu.tenants.values() if t.figures.left_ns != HERE}
-            self._departed.append((gpu.key, left))
         self._on = books.on
 
     def result(self) -> Checkpoint:
@@ -95,6 +97,7 @@ class Gathering:
             scheduling_on=self._on,
             taken_ns=self._began_ns,
             departed=tuple(self._last_to_leave()),
+            present=tuple(record for record in self._totals.values() if record.pod in present[record.gpu]),
         )
 
     def _last_to_leave(self) -> list[DepartedRecord]:
@@ -113,7 +116,17 @@ class Gathering:
         for client in tenant.clients.values():
             self._seen.add(client.key)
             billed_ns = _billed_busy_ns(client) if self._books.on else NEVER  # off, nothing is billed
-            self._clients[client.key] = ClientRecord(client.key, tenant.pod, gpu.key, billed_ns)
+            uncounted_ns = client.work.untallied_ns + gpu.returning.uncounted_ns(client.key)
+            self._clients[client.key] = ClientRecord(
+                client.key,
+                tenant.pod,
+                gpu.key,
+                billed_ns,
+                client.work.told_ns - uncounted_ns,
+                client.work.heard_ns - uncounted_ns,  # it told no less time ago
+                client.work.excess_ns,
+            )
+        self._totals[tenant.pod, gpu.key] = _pod_record(gpu, tenant, now_ns)
         lag_ns = _settled_lag_ns(gpu, tenant, now_ns)
         if tenant.limited and (lag_ns < 0 or tenant.standing != RESUMING or gpu.returning.waits):
             since_ns = (now_ns - self._began_ns) * tenant.percent // 100
@@ -123,10 +136,44 @@ class Gathering:
 def _settled_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
     """Rules 1 and 2."""
     lag_ns = lag.shown_lag_ns(gpu, tenant, now_ns)
-    holders = [client for client in tenant.clients.values() if client.holds]
-    if holders and all(client.reports_busy for client in holders):
+    if _will_tell(tenant):
         lag_ns += tenant.account.expected_ns(now_ns)
     return lag_ns
+
+
+def _will_tell(tenant: Tenant) -> bool:
+    """Its clients tell what they did with the present hold when they resume."""
+    holders = [client for client in tenant.clients.values() if client.holds]
+    return bool(holders) and all(client.reports_busy for client in holders)
+
+
+def _pod_record(gpu: Gpu, tenant: Tenant, now_ns: int) -> PodRecord:
+    """Rule 4; the GPU's clock is at this moment."""
+    figures, account, pace = tenant.figures, tenant.account, gpu.pace
+    entitled_ns, due_weight = figures.entitled_ns, 0
+    if tenant.tempo.active:
+        entitled_ns = figures.entitled_until(pace.due_ns(tenant, now_ns), account.weight)
+        due_weight = pace.effective(account.weight) if tenant.limited else account.weight
+    throttled_ns = figures.throttled_ns
+    if figures.ready_since_ns >= 0:
+        due_for_ns = pace.clock.real_since(account.virtual_ns)
+        throttled_ns += max(0, now_ns - figures.ready_since_ns - due_for_ns)
+    totals = figures.totals()._replace(
+        gpu_time_ns=figures.gpu_time_ns + _uncounted_work_ns(gpu, tenant, now_ns),
+        billed_ns=figures.billed_ns + (0 if _will_tell(tenant) else unbilled_ns(gpu, tenant, now_ns)),
+        entitled_ns=entitled_ns,
+        throttled_ns=throttled_ns,
+        swap_ns=figures.swap_until(now_ns),
+    )
+    return PodRecord(tenant.pod, gpu.key, totals, due_weight)
+
+
+def _uncounted_work_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """What will be counted of the present hold of what was told of it, or held by who cannot tell."""
+    told_ns = tenant.hold.worked_ns
+    if tenant.hold.shared:
+        told_ns = min(told_ns, tenant.account.held_since_settled(now_ns))
+    return told_ns + untold_part_ns(gpu, tenant, now_ns)
 
 
 def _billed_busy_ns(client: Client) -> int:

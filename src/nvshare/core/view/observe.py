@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from nvshare.core.account import CLOSED, WHOLE
-from nvshare.core.books.figures import HERE, HistogramCopy, PodFigures
+from nvshare.core.books.figures import HERE, HistogramCopy, PodFigures, occupied_part
 from nvshare.core.events import Event, Woken
 from nvshare.core.gpu import Gpu
 from nvshare.core.standing import DRAINING
@@ -32,6 +32,7 @@ class PodFiguresCopy(NamedTuple):
     """A pod's counters, without what has not ended yet."""
 
     gpu_time_ns: int
+    billed_ns: int
     entitled_ns: int
     entitled_mark_ns: int
     throttled_ns: int
@@ -64,6 +65,7 @@ class TenantCopy(NamedTuple):
     pending_ns: int
     open_ns: int
     duty_percent: int
+    part_ns: int  # of what was held since the last settlement, without a quota
     untold_ns: int  # of a hold whose clients cannot tell what they do with it
     window_used_ns: int
     used_bytes: int
@@ -92,6 +94,7 @@ class GpuCopy(NamedTuple):
     drops: tuple[tuple[str, int], ...]
     overlap_ns: int
     figures: dict[str, int | HistogramCopy]  # as the catalog of metrics names them
+    awaits_clients: bool  # that a former daemon knew, to tell what they did since
     forget_before_ns: int
     raw_tenants: list[tuple[Any, ...]]
     raw_departed: Mapping[str, PodFigures]
@@ -109,11 +112,16 @@ class GpuCopy(NamedTuple):
         """Held since the last settlement."""
         return tenant.pending_ns + (self.taken_ns - tenant.open_ns if tenant.open_ns != CLOSED else 0)
 
+    def expected_bill_ns(self, tenant: TenantCopy) -> int:
+        """What that is expected to be billed."""
+        return self.held_ns(tenant) * tenant.duty_percent // 100
+
     def effective_percent(self, tenant: TenantCopy) -> float:
         return tenant.percent * self.numerator / self.denominator if tenant.limited else 100.0
 
     def window_used_ns(self, tenant: TenantCopy) -> int:
-        return min(self.window_ns, tenant.window_used_ns + tenant.untold_ns)
+        running_ns = self.expected_bill_ns(tenant) if tenant.limited else tenant.untold_ns
+        return min(self.window_ns, tenant.window_used_ns + running_ns)
 
     def window_limit_ns(self, tenant: TenantCopy) -> int:
         return int(self.window_ns * self.effective_percent(tenant) / 100)
@@ -123,7 +131,7 @@ class GpuCopy(NamedTuple):
         if not tenant.limited or tenant.share:
             return 0
         owed_ns = (self.virtual_ns - tenant.virtual_ns) * tenant.weight // WHOLE
-        return max(0, self.held_ns(tenant) * tenant.duty_percent // 100 - owed_ns)
+        return max(0, self.expected_bill_ns(tenant) - owed_ns)
 
     def throttled(self, tenant: TenantCopy) -> bool:
         """Wants the GPU, and its own quota is what holds it back: as ``explain.throttled`` has it."""
@@ -149,6 +157,13 @@ class GpuCopy(NamedTuple):
 
     def gpu_time_ns(self, tenant: TenantCopy) -> int:
         return tenant.figures.gpu_time_ns + tenant.untold_ns
+
+    def billed_ns(self, tenant: TenantCopy) -> int:
+        """What counted against its quota, the present hold included."""
+        running_ns = self.expected_bill_ns(tenant)
+        if not tenant.limited:
+            running_ns = occupied_part(tenant.part_ns, self.held_ns(tenant), running_ns)
+        return tenant.figures.billed_ns + running_ns
 
     def entitled_ns(self, tenant: TenantCopy) -> int:
         figures = tenant.figures
@@ -196,6 +211,7 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
         tuple((reason.value, count) for reason, count in figures.drops.items()),
         figures.overlap_until(now_ns),
         figures.by_name(),
+        gpu.returning.waits,
         forget_before_ns,
         _tenants(gpu, now_ns),
         figures.departed.figures(),
@@ -277,6 +293,7 @@ class Observations:
 def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
     """The fields of TenantCopy and PodFiguresCopy as plain tuples, which are made in half the time."""
     rows: list[tuple[Any, ...]] = []
+    shared = gpu.figures.shared
     for tenant in gpu.tenants.values():
         account, memory = tenant.account, tenant.memory
         clients = []
@@ -300,6 +317,7 @@ def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
                 account.pending_ns,
                 account.open_ns,
                 account.duty_percent,
+                0 if tenant.limited else tenant.figures.part_until(shared, now_ns),
                 untold_part_ns(gpu, tenant, now_ns),
                 tenant.window.used_ns(now_ns),
                 tenant.lodging.used_bytes,
@@ -315,6 +333,7 @@ def _pod_figures(figures: PodFigures) -> tuple[Any, ...]:
     wait = figures.lock_wait
     return (
         figures.gpu_time_ns,
+        figures.billed_ns,
         figures.entitled_ns,
         figures.entitled_mark_ns,
         figures.throttled_ns,

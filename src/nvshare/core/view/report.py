@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from nvshare.core.books.figures import occupied_part
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
 from nvshare.core.standing import DRAINING, UNDRAINED
@@ -77,6 +78,7 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) ->
     """The GPU's clock must be at this moment; ``off_since_ns`` is negative while scheduling is on."""
     account = tenant.account
     untold_ns = untold_part_ns(gpu, tenant, now_ns)
+    running_ns = account.expected_ns(now_ns) if tenant.limited else untold_ns
     lag_ns = lag.shown_lag_ns(gpu, tenant, now_ns)
     window_ns = gpu.settings.compute_window_ns
     effective = 100.0
@@ -98,7 +100,7 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) ->
         lag_ns=lag_ns,
         billed_ns=account.billed_ns,
         gpu_time_ns=tenant.figures.gpu_time_ns + untold_ns,
-        window_used_ns=min(window_ns, tenant.window.used_ns(now_ns) + untold_ns),
+        window_used_ns=min(window_ns, tenant.window.used_ns(now_ns) + running_ns),
         window_limit_ns=int(window_ns * effective / 100),
         used_bytes=tenant.lodging.used_bytes,
         peak_bytes=tenant.lodging.peak_bytes,
@@ -111,6 +113,15 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) ->
         unresponsive=tenant.habits.unresponsive,
         explanation=explain(gpu, tenant, now_ns, off_since_ns),
     )
+
+
+def unbilled_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """What the present hold is expected to be billed so far, as it counts in the pod's figures."""
+    bill_ns = tenant.account.expected_ns(now_ns)
+    if tenant.limited:
+        return bill_ns
+    part_ns = tenant.figures.part_until(gpu.figures.shared, now_ns)
+    return occupied_part(part_ns, tenant.account.held_since_settled(now_ns), bill_ns)
 
 
 def untold_part_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:

@@ -96,6 +96,19 @@ class ClientRecord:
     pod: str
     gpu: str
     billed_busy_ns: int  # its cumulative busy time that has been billed
+    worked_ns: int = -1  # what it has told of its work, as far as that is in its pod's totals; -1: unknown
+    heard_ns: int = 0  # when that was so
+    excess_ns: int = 0  # what is counted beyond that, and is to be made up for
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """A pod in the books: what is shown of it, without what its clients will tell when they resume."""
+
+    pod: str
+    gpu: str
+    totals: PodTotals
+    due_weight: int  # the rate at which it is entitled; 0 if it is not active
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +130,4 @@ class Checkpoint:
     scheduling_on: bool
     taken_ns: int  # by the clock that the next daemon will use, too
     departed: tuple[DepartedRecord, ...] = ()  # in the order in which they left
+    present: tuple[PodRecord, ...] = ()

@@ -1,0 +1,65 @@
+"""What a row of the catalog is, and the words that rows share."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from nvshare.core.books.figures import BOUNDS_NS
+from nvshare.metrics.families import Kind, Merge, Metric
+
+GPU: Final = ("gpu_uuid", "gpu_index")
+CLIENT: Final = ("namespace", "pod", "client_id", "gpu_uuid")
+POD: Final = ("namespace", "pod")
+POD_GPU: Final = (*POD, "gpu_uuid")
+
+LOOP_EXPONENTS: Final = tuple(range(14, 31, 2))
+"""Of the loop's histograms, which count in powers of two of nanoseconds: 16 us to 1 s."""
+WAIT_BOUNDS: Final = tuple(bound / 1e9 for bound in BOUNDS_NS)
+LOOP_BOUNDS: Final = tuple((1 << exponent) / 1e9 for exponent in LOOP_EXPONENTS)
+
+SEED: Final = "001"
+DEFERRED: Final = "001, deferred there"
+OURS: Final = "ours"
+NO_ZEROS: Final = (
+    "the seed fills GPU figures with zeros where NVML is missing; here they are left out, since a zero would"
+    " be read as a fact"
+)
+
+
+class Rows:
+    """The rows of one subject: called for each, in the order in which they are shown."""
+
+    def __init__(self) -> None:
+        self.all: list[Metric] = []
+
+    def __call__(
+        self,
+        name: str,
+        labels: tuple[str, ...],
+        text: str,
+        source: str,
+        since: str = OURS,
+        kind: Kind | None = None,
+        merge: Merge = "same",
+        bounds: tuple[float, ...] = (),
+        note: str = "",
+        figure: str = "",
+    ) -> Metric:
+        kind = kind or ("counter" if name.endswith("_total") else "histogram" if bounds else "gauge")
+        assert kind in get_args(Kind), kind
+        assert name.startswith("nvshare_"), name
+        metric = Metric(
+            name=name,
+            kind=kind,
+            labels=labels,
+            help=text,
+            source=source,
+            since=since,
+            bounds=bounds,
+            merge=merge,
+            ratio=name.endswith("_ratio"),
+            note=note,
+            figure=figure,
+        )
+        self.all.append(metric)
+        return metric

@@ -1,0 +1,156 @@
+"""The scheduler's queues and memory, and what happens to them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nvshare.metrics.catalog.rows import GPU, SEED, WAIT_BOUNDS, Rows
+
+_UNGATED: Final = "left out while scheduling is off: whoever runs then does so without asking"
+
+row = Rows()
+RUNNING = row(
+    "nvshare_scheduler_running_clients",
+    GPU,
+    "Processes that have the GPU now.",
+    "scheduler",
+    SEED,
+    note=_UNGATED,
+)
+REQUESTING = row(
+    "nvshare_scheduler_request_queue_clients",
+    GPU,
+    "Processes that wait for their turn.",
+    "scheduler",
+    SEED,
+)
+WAITING = row(
+    "nvshare_scheduler_wait_queue_clients",
+    GPU,
+    "Processes that wait for memory or for their quota.",
+    "scheduler",
+    SEED,
+)
+RUNNING_MEMORY = row(
+    "nvshare_scheduler_running_memory_bytes",
+    GPU,
+    "Memory of the pods that have the GPU now.",
+    "scheduler",
+    SEED,
+    note=_UNGATED,
+)
+PEAK_RUNNING_MEMORY = row(
+    "nvshare_scheduler_peak_running_memory_bytes", GPU, "The most that ever was.", "scheduler", SEED
+)
+SAFE_LIMIT = row(
+    "nvshare_scheduler_memory_safe_limit_bytes",
+    GPU,
+    "Memory that pods may fill together: the GPU's less a reserve and less what strangers take.",
+    "scheduler",
+    SEED,
+)
+OVERLOADED = row(
+    "nvshare_scheduler_memory_overloaded",
+    GPU,
+    "1 if the pods that want to run do not fit together.",
+    "scheduler",
+    SEED,
+)
+STRANGERS = row(
+    "nvshare_scheduler_stranger_memory_bytes",
+    GPU,
+    "Memory in use that no client has told of: driver contexts and processes that are not ours.",
+    "scheduler",
+)
+TURN = row("nvshare_scheduler_turn_seconds", GPU, "Length of a turn at the present pace.", "scheduler")
+
+# ---- events --------------------------------------------------------------------------------------
+MESSAGES = row(
+    "nvshare_scheduler_messages_total",
+    ("type",),
+    "Messages received and sent, by type.",
+    "daemon",
+    SEED,
+    note="since the daemon started: clients of a former one come back with RESUME, so REGISTER may stay 0",
+)
+DROPS = row(
+    "nvshare_scheduler_drop_lock_total",
+    ("gpu_uuid", "reason"),
+    "DROP_LOCK messages, by why the turn ended.",
+    "scheduler",
+    SEED,
+)
+DISCONNECTS = row(
+    "nvshare_scheduler_client_disconnect_total",
+    ("reason",),
+    "Clients whose connection ended, by why.",
+    "daemon",
+    SEED,
+)
+WAITS_FOR_MEMORY = row(
+    "nvshare_scheduler_wait_for_mem_total",
+    ("gpu_uuid",),
+    "WAIT_FOR_MEM messages.",
+    "scheduler",
+    SEED,
+    figure="waits_for_memory",
+)
+MEMORY_AVAILABLE = row(
+    "nvshare_scheduler_mem_available_total",
+    ("gpu_uuid",),
+    "MEM_AVAILABLE messages.",
+    "scheduler",
+    SEED,
+    figure="memory_available",
+)
+HANDOVERS = row(
+    "nvshare_scheduler_handovers_total",
+    ("gpu_uuid",),
+    "Turns that began; pods without a quota that begin together have one turn.",
+    "scheduler",
+    figure="handovers",
+)
+HANDOVER = row(
+    "nvshare_scheduler_handover_seconds",
+    ("gpu_uuid",),
+    "Time of each exclusive turn that was held and not used: what its hand-over cost, and pauses under 2 ms.",
+    "scheduler",
+    bounds=WAIT_BOUNDS,
+    figure="handover",
+)
+DROP_TO_RELEASE = row(
+    "nvshare_scheduler_drop_to_release_seconds",
+    ("gpu_uuid",),
+    "From DROP_LOCK until the pod has let go.",
+    "scheduler",
+    bounds=WAIT_BOUNDS,
+    figure="drop_to_release",
+)
+QUOTA_EFFECT = row(
+    "nvshare_scheduler_quota_change_to_effect_seconds",
+    ("gpu_uuid",),
+    "From a change of a compute quota until a hold that it ended was let go; 0 if it ended none.",
+    "scheduler",
+    bounds=WAIT_BOUNDS,
+    figure="quota_effect",
+)
+OVERLAPS = row(
+    "nvshare_scheduler_overlaps_total",
+    ("gpu_uuid",),
+    "Times a pod that did not drain in time was no longer waited for.",
+    "scheduler",
+    figure="overlaps",
+)
+OVERLAP_TIME = row(
+    "nvshare_scheduler_overlap_seconds_total",
+    ("gpu_uuid",),
+    "Time in which others ran beside such a pod.",
+    "scheduler",
+)
+UNRESPONSIVE = row(
+    "nvshare_scheduler_unresponsive_total",
+    ("gpu_uuid",),
+    "Times a pod did not let go within the drop timeout.",
+    "scheduler",
+    figure="unresponsive",
+)

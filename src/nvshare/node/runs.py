@@ -1,0 +1,66 @@
+"""What ``nvshare run`` has started: pods of this machine, as long as anything of them lives.
+
+A pod's limits go with its last run and its last process: what a job leaves behind keeps them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from nvshare.core.events import LimitsSet
+from nvshare.node.hub import Hub
+from nvshare.pods.identity import Process, open_process
+from nvshare.pods.tenancy import Run, Tenancy
+
+
+class Runs:
+    def __init__(
+        self,
+        hub: Hub,
+        tenancy: Tenancy,
+        is_used: Callable[[str], bool],
+        set_limits: Callable[[LimitsSet], object],
+    ) -> None:
+        """``is_used`` tells whether a pod has processes."""
+        self._hub = hub
+        self._tenancy = tenancy
+        self._is_used = is_used
+        self._set_limits = set_limits
+
+    def add(self, process: Process, run: Run) -> bool:
+        """``nvshare run`` starts something in a pod; False if that process is dead already."""
+        pidfd = open_process(process)
+        if pidfd is None:
+            return False
+        try:
+            self._tenancy.add_run(process, run)
+        except ValueError:
+            os.close(pidfd)
+            raise
+        self._hub.loop.add_reader(pidfd, self._ended, process, pidfd)
+        self._hub.changed = True
+        return True
+
+    def restore(self, process: Process, run: Run) -> None:
+        """One of the former life, which may have ended since."""
+        if run.ended or not self.add(process, run):
+            self._tenancy.add_run(process, run._replace(ended=True))
+            self._forget(run.pod)
+
+    def forget_soon(self, pod: str) -> None:
+        """After this callback: who leaves may be about to register afresh in it."""
+        self._hub.loop.call_soon(self._forget, pod)
+
+    def _ended(self, process: Process, pidfd: int) -> None:
+        self._hub.loop.remove_reader(pidfd)
+        os.close(pidfd)
+        run = self._tenancy.end_run(process)
+        self._hub.changed = True
+        if run is not None:
+            self._forget(run.pod)
+
+    def _forget(self, pod: str) -> None:
+        if not self._is_used(pod) and self._tenancy.forget_ended(pod):
+            self._hub.changed = True
+            self._set_limits(LimitsSet(pod, "run"))
