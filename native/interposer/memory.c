@@ -8,6 +8,9 @@
 
 #define BUCKETS 16384
 
+#define MUCH_PARTS 64 /* of a card's memory */
+#define GROWTH_PATIENCE_NS (20 * MS)
+
 struct entry {
     struct entry *next;
     enum key_kind kind;
@@ -57,6 +60,19 @@ static void wait_for_answer(struct gate *gate, struct asking *asking)
     }
 }
 
+static void tell_growth(struct gate *gate)
+{
+    struct session *session = &gate->session;
+    struct asking question = {.asked_bytes = 0};
+    uint64_t until_ns = clock_ns() + GROWTH_PATIENCE_NS;
+    session_tell_growth(session, &question);
+    gate_flush(gate);
+    while (question.answer == UNANSWERED && session->phase == READY && clock_ns() < until_ns)
+        gate_wait(gate, until_ns);
+    if (question.answer == UNANSWERED)
+        session_judge(session, &question, clock_ns());
+}
+
 bool memory_take(struct gate *gate, uint64_t bytes)
 {
     struct asking asking = {.asked_bytes = bytes};
@@ -66,6 +82,9 @@ bool memory_take(struct gate *gate, uint64_t bytes)
     if (fits) {
         session_ask(&gate->session, &asking, clock_ns());
         wait_for_answer(gate, &asking);
+        bool is_much = gate->total_bytes && bytes >= gate->total_bytes / MUCH_PARTS;
+        if (asking.answer == GRANTED && is_much && gate->session.holds && gate->session.phase == READY)
+            tell_growth(gate);
         gate_flush(gate);
         gate_wake(gate, gate->session.report_at_ns);
     }

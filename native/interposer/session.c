@@ -78,8 +78,10 @@ static void request(struct session *s)
 {
     s->wants = true;
     s->request_seq++;
-    if (s->phase == READY)
-        session_say(s, REQ_LOCK, 0, 0);
+    if (s->phase != READY)
+        return;
+    session_report(s, NEVER); /* first: who may run depends on what it uses */
+    session_say(s, REQ_LOCK, 0, 0);
 }
 
 static void request_if_waiting(struct session *s)

@@ -86,6 +86,8 @@ uint64_t session_tick(struct session *s, uint64_t now_ns);
 
 /* May this much more be allocated? The answer is there at once, or comes later. */
 void session_ask(struct session *s, struct asking *asking, uint64_t now_ns);
+/* Much more is used than before; by the answer all is read that the daemon has to say to that. */
+void session_tell_growth(struct session *s, struct asking *question);
 /* Nobody answered in time: decide by what this process knows. */
 void session_judge(struct session *s, struct asking *asking, uint64_t now_ns);
 void session_free(struct session *s, uint64_t freed_bytes, uint64_t now_ns);

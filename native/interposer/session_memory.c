@@ -5,6 +5,8 @@
  * 2. A report of what is used names the last answer it contains, so that no order of messages counts a byte twice.
  * 3. Under a lease reports are batched and at most 10 ms old. Who must ask is one of several processes: it reports at once,
  *    since another of them may be waiting for what it freed.
+ * 4. Who has the GPU and takes much more memory may have to leave it. So much is reported at once, with a question for nothing:
+ *    when that is answered, the order to leave has been read, and the program cannot have queued minutes of work before.
  */
 #include "session_memory.h"
 #include "settings.h"
@@ -26,7 +28,7 @@ static void used_changed(struct session *s, uint64_t now_ns)
 
 uint64_t session_report(struct session *s, uint64_t now_ns)
 {
-    if (s->report_at_ns <= now_ns)
+    if (s->report_at_ns != NEVER && s->report_at_ns <= now_ns)
         tell_used(s);
     return s->report_at_ns;
 }
@@ -67,6 +69,16 @@ static void take_out(struct session *s, struct asking *asking)
     }
 }
 
+static void put_in(struct session *s, struct asking *asking)
+{
+    if (s->last_asking)
+        s->last_asking->next = asking;
+    else
+        s->first_asking = asking;
+    s->last_asking = asking;
+    session_ask_next(s);
+}
+
 void session_ask(struct session *s, struct asking *asking, uint64_t now_ns)
 {
     if ((s->leased && s->phase != RESUMING) || s->phase == DENIED) {
@@ -74,12 +86,13 @@ void session_ask(struct session *s, struct asking *asking, uint64_t now_ns)
             used_changed(s, now_ns);
         return;
     }
-    if (s->last_asking)
-        s->last_asking->next = asking;
-    else
-        s->first_asking = asking;
-    s->last_asking = asking;
-    session_ask_next(s);
+    put_in(s, asking);
+}
+
+void session_tell_growth(struct session *s, struct asking *question)
+{
+    tell_used(s);
+    put_in(s, question);
 }
 
 uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns)

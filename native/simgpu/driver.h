@@ -33,6 +33,7 @@ struct device { /* one visible card, as this process uses it */
     pthread_cond_t effects_added;
     struct effect *first_effect[CHANNELS], *last_effect[CHANNELS];
     uint32_t effect_channels;
+    uint32_t freeing; /* threads that free what they drained */
     bool helper_started, helper_sleeps;
     /* events.c */
     uint64_t event_used[EVENTS / 64];

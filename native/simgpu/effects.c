@@ -8,6 +8,7 @@
  *    them. Only the helper performs these.
  */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,12 +103,22 @@ static void drain_locked(struct device *device, int channel, uint64_t seq, struc
         __atomic_and_fetch(&device->effect_channels, ~(1u << channel), __ATOMIC_RELEASE);
 }
 
+/* What another thread has drained it may still be freeing. */
+static void await_frees(const struct device *device)
+{
+    while (__atomic_load_n(&device->freeing, __ATOMIC_ACQUIRE))
+        sched_yield();
+}
+
 void effects_drain(struct device *device, int channel, uint64_t seq)
 {
-    if (!(__atomic_load_n(&device->effect_channels, __ATOMIC_ACQUIRE) & (1u << channel)))
+    if (!(__atomic_load_n(&device->effect_channels, __ATOMIC_ACQUIRE) & (1u << channel))) {
+        await_frees(device);
         return;
+    }
     struct effect *freed = NULL;
     pthread_mutex_lock(&device->effects_lock);
+    __atomic_add_fetch(&device->freeing, 1, __ATOMIC_ACQ_REL);
     drain_locked(device, channel, seq, &freed);
     pthread_mutex_unlock(&device->effects_lock);
     while (freed) {
@@ -116,6 +127,8 @@ void effects_drain(struct device *device, int channel, uint64_t seq)
         alloc_release_address(effect->value);
         free_effect(effect);
     }
+    __atomic_sub_fetch(&device->freeing, 1, __ATOMIC_ACQ_REL);
+    await_frees(device);
 }
 
 void effects_drop(struct device *device)

@@ -114,3 +114,21 @@ def test_a_stream_is_marked_once_a_millisecond(node: Node) -> None:
     assert int(out.split()[1]) > 20_000
     assert elapsed_ms > 1000
     assert records < elapsed_ms
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_who_outgrows_the_card_has_queued_little_when_it_must_leave(node: Node, holds: bool) -> None:
+    """Two that fit until they allocate, and then queue two seconds of work without a moment's pause."""
+    arguments = ("9000", "400") if holds else ("9000", "400", "later")
+    children = [node.start(node.program("growth"), *arguments, pod=pod) for pod in ("one", "other")]
+    for child in children:
+        assert line_of(child) == "ready"
+    for child in children:
+        tell(child)
+
+    def completed() -> list[int]:
+        rows = [node.process(child.pid) for child in children]
+        return sorted(0 if row is None else row.completed_launches for row in rows)
+
+    node.wait_for(lambda: completed()[1] >= 60)
+    assert completed()[0] <= 10

@@ -166,6 +166,21 @@ static void waits_order_channels(void)
     EXPECT_EQUAL(done_at(10 * MS, 0, 2), 3 * MS);
 }
 
+/* Slot 0 has the card until 2 ms, then it is switched; an event behind a kernel is stamped when that ends. */
+static void events_are_stamped_by_the_card(void)
+{
+    const struct event_stamp *stamps = node->cards[0].procs[1].events;
+    fresh(2);
+    append(0, 0, 1, fixed(5 * MS));
+    append(MS, 1, 1, (struct op){.kind = OP_EVENT, .event = {.proc = 1, .index = 0, .generation = 1}});
+    append(MS, 1, 1, fixed(MS));
+    append(MS, 1, 1, (struct op){.kind = OP_EVENT, .event = {.proc = 1, .index = 1, .generation = 1}});
+    EXPECT_EQUAL(completed(2 * MS, 1, 1), 0);
+    EXPECT_EQUAL(done_at(50 * MS, 1, 1), 32 * MS / 10);
+    EXPECT_EQUAL(stamps[0].time_ns - base, 22 * MS / 10);
+    EXPECT_EQUAL(stamps[1].time_ns - base, 32 * MS / 10);
+}
+
 static void a_dead_process_leaves_the_card(void)
 {
     struct txn txn;
@@ -270,6 +285,7 @@ int main(int argc, char **argv)
     backlogged_shares_are_equal();
     copies_queue_and_overlap_with_kernels();
     waits_order_channels();
+    events_are_stamped_by_the_card();
     a_dead_process_leaves_the_card();
     history_does_not_depend_on_who_looks();
     an_unfinished_transaction_leaves_no_trace();
