@@ -115,6 +115,10 @@ class Client:
         """The same of the grant it has."""
         return self.version < COUNTING_VERSION and self.grants == 1 and self.holds and not self.dropping
 
+    def be_greeted(self) -> None:
+        """LOCK_OK is sent, and DROP_LOCK with it: it never holds."""
+        self.grants += 1
+
     def ask(self, now_ns: int) -> None:
         self.wants = True
         self.wanted_ns = now_ns
