@@ -3,6 +3,7 @@
     python -m tests.interposer.old_shares --seconds 30
 
 What each had is the card's own count (``nvshare sim status``). A star marks a process with our library.
+The daemon looks at NVML every second, as that of an installation does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.interposer.harness import Node, line_of
+from tests.interposer.harness import Node, line_of, sampling_node
 
 SETTLED_SEC: Final = 5.0
 WINDOW_SEC: Final = 10.0
@@ -27,10 +28,14 @@ CASES: Final = (
     ("30+60", 100_000, 0),
     ("25+75", 20_000, 0),
     ("10+90", 20_000, 0),
+    ("10+90", 100_000, 0),
+    ("5+90", 100_000, 0),
     ("50+50", 5000, 0),
     ("20+30+40", 20_000, 0),
     ("30+60*", 20_000, 0),
     ("30*+60", 5000, 0),
+    ("30+60", 100, 0),
+    ("30+60", 200, 0),
     ("30+60", 500, 300),
 )
 
@@ -93,8 +98,7 @@ def shares(before: tuple[float, list[float]], after: tuple[float, list[float]]) 
 def measure(quotas: str, kernel_us: int, host_us: int, seconds: float) -> Shares:
     due = [float(part.rstrip("*")) for part in quotas.split("+")]
     with tempfile.TemporaryDirectory(prefix="nvshare-test-") as name:
-        node = Node(Path(name), "t4:1")
-        node.daemon.start()
+        node = sampling_node(Path(name), "t4:1")
         try:
             return judge(sample(node, start(node, quotas, kernel_us, host_us), seconds), due)
         finally:

@@ -352,6 +352,8 @@ class Scheduler:
             known = [(self.clients.get(key), worked_ns) for key, worked_ns in event.clients]
             here = [(c, worked_ns) for c, worked_ns in known if c is not None and c.gpu is gpu]
             gpu.gpu_time.sampled(here, min(event.at_ns, now_ns), now_ns)
+            gpu.advance(now_ns)
+            billing.measured(gpu, here, now_ns)
             self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:
