@@ -81,7 +81,7 @@ def test_time_that_was_borrowed_is_not_owed_when_borrowing_ends(processes: int, 
 def test_who_loses_its_quota_while_it_waits_is_not_owed_the_time_before() -> None:
     """For minutes nobody was without a quota: the least share of that time is not due to the first who is.
 
-    One that is deep in debt hides what the others are owed, so it was not found to be more than can be repaid.
+    One that is deep in debt hides that the others are owed more than can be repaid.
     """
     clients = Clients(Settings(unlimited_min_percent=40))
     for pod in ("indebted", "kept", "lifted"):

@@ -81,13 +81,15 @@ def sample(node: Node, pids: list[int], seconds: float) -> list[tuple[float, lis
 def judge(samples: list[tuple[float, list[float]]], due: list[float]) -> Shares:
     begin_sec = samples[0][0]
     settled = next(at for at, (when, _) in enumerate(samples) if when - begin_sec >= SETTLED_SEC)
-    worst = [0.0] * len(due)
+    off: list[list[float]] = []
     for at in range(settled, len(samples)):
         end = next((n for n in range(at, len(samples)) if samples[n][0] - samples[at][0] >= WINDOW_SEC), None)
         if end is not None:
             got = shares(samples[at], samples[end])
-            worst = [max(one, abs(had - quota)) for one, had, quota in zip(worst, got, due, strict=True)]
-    return Shares(shares(samples[0], samples[settled]), shares(samples[settled], samples[-1]), tuple(worst))
+            off.append([abs(had - quota) for had, quota in zip(got, due, strict=True)])
+    worst = tuple(max(each) for each in zip(*off, strict=True))
+    assert worst, "too short to measure anything"
+    return Shares(shares(samples[0], samples[settled]), shares(samples[settled], samples[-1]), worst)
 
 
 def shares(before: tuple[float, list[float]], after: tuple[float, list[float]]) -> tuple[float, ...]:
