@@ -75,6 +75,17 @@ def test_what_nvml_says_too_much_is_made_up_for() -> None:
     assert bench.given_back_ms(380) == pytest.approx(20)
 
 
+def test_nothing_where_quotas_fill_the_gpu() -> None:
+    """It could only be taken from somebody else, who is due it."""
+    bench = Bench()
+    bench.do(events.LimitsSet("other", "ctl", None, 49))
+    bench.do(events.ClientRegistered(OTHER, "other", GPU))
+    bench.do(events.LockRequested(OTHER))
+    bench.do(events.LockReleased(OTHER, MS))
+    bench.hold(400)
+    assert bench.given_back_ms(380) == 0
+
+
 def test_who_tells_itself_is_billed_by_that() -> None:
     bench = Bench(version=3)
     bench.hold(400)

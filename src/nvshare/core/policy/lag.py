@@ -7,7 +7,8 @@ Rules:
    ``end_hold``: no more credit than it had when the hold began, or a turn: what was held and not used is
    not owed later;
    ``give_back``: clients that cannot tell are billed for gaps between their kernels, too. What NVML says that
-   they held and did not use is given back, up to an eighth of the bill: more than that is no such gap;
+   they held and did not use is given back, up to an eighth of the bill: more than that is no such gap. Not
+   where quotas fill the GPU: one that leaves many gaps would have its due at the expense of one with few;
    ``settle``: time that nobody else wanted is not owed back. That is what a ``share``, and the group of
    those without a quota, used beyond their due while nobody outside wanted it;
    ``begin_slices``: those without a quota are even when the first one has to wait outside. From then on all
@@ -104,7 +105,7 @@ def give_back(gpu: Gpu, tenant: Tenant, billed_ns: int, worked_ns: int) -> None:
     unused_ns = billed_ns - worked_ns - habits.misjudged_ns
     habits.misjudge(min(max(0, -unused_ns), MISJUDGED_MOST_NS))
     unused_ns = min(unused_ns, billed_ns // GIVEN_BACK_MOST)
-    if unused_ns > 0:
+    if unused_ns > 0 and gpu.pace.free_weight() >= REPAYABLE_FREE:
         seated = gpu.unseat(tenant)
         tenant.account.give_back(unused_ns)
         if seated:
