@@ -102,6 +102,9 @@ class Clients:
             client = self.here.get(effect.client)
             if client is not None:
                 self._see(client, effect)
+        for effect in wanted:
+            if isinstance(effect, effects.Greet):
+                self.feed(events.LockReleased(effect.client))
         return wanted
 
     def _see(self, client: Client, effect: effects.Effect) -> None:

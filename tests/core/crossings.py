@@ -299,6 +299,11 @@ class Walk:
             self.tell(peer, Word.LOCK_OK)
         elif isinstance(effect, effects.Drop):
             self.tell(peer, Word.DROP)
+        elif isinstance(effect, effects.Greet):
+            peer.grants_sent += 1
+            peer.recalls += 1
+            self.tell(peer, Word.LOCK_OK)
+            self.tell(peer, Word.DROP)
 
     def tell_scheduling(self, peer: Peer, on: bool, event: events.Event) -> None:
         word = Word.SCHED_ON if on else Word.SCHED_OFF
@@ -333,7 +338,8 @@ class Walk:
             self.fail(peer, f"is {self.view(client)} to the daemon")
         lock, down = peer.lock, peer.down
         if lock is Lock.HOLDING or lock is Lock.DRAINING:
-            recalled = lock is Lock.DRAINING and peer.recalls > 0  # ungated, it drains as an answer
+            # Greeted, or ungated until now, it drains as an answer that ends nothing.
+            recalled = peer.recalls > 0 and (lock is Lock.DRAINING or Word.DROP in down)
             if not client.holds and not recalled and Word.SCHED_OFF not in down and peer.counts_or_old():
                 self.fail(peer, "believes that it holds, and is not known to")
         elif client.holds:

@@ -92,6 +92,8 @@ class Chaos:
                 continue  # it was told just before it went
             if isinstance(effect, effects.Drop):
                 self.expect_release(client)
+            elif isinstance(effect, effects.Greet):
+                self.later((0, 1000, MS, 400 * MS), events.LockReleased(client.key), RECALLED)
             elif isinstance(effect, effects.TellScheduling):
                 for _ in range(client.recalls):
                     self.later((0, 1000, MS, 400 * MS), events.LockReleased(client.key), RECALLED)

@@ -192,6 +192,11 @@ class World(Beliefs):
             self.broken("drop", f"{effect.client} {state}")
         client.dropping = True
 
+    def _greet(self, client: ClientView, effect: effects.Greet) -> None:
+        if client.asks or client.wants or client.holds or client.recalls:
+            self.broken("greet", f"{effect.client} of version {client.version} is no newcomer")
+        client.recalls += 1
+
     def _wait_for_memory(self, client: ClientView, effect: effects.WaitForMemory) -> None:
         if not client.wants:
             self.broken("wait for memory", f"{effect.client} does not wait")
@@ -270,6 +275,7 @@ class World(Beliefs):
 _SEE: Final[dict[type, Callable[[World, ClientView, Any], None]]] = {
     effects.Grant: World._grant,
     effects.Drop: World._drop,
+    effects.Greet: World._greet,
     effects.WaitForMemory: World._wait_for_memory,
     effects.MemoryAvailable: World._memory_available,
     effects.TellCoreLimit: World._tell_percent,

@@ -43,7 +43,7 @@ class Seen:
     lease_generation: int = 0
     lease_bytes: int | None = None
     waiting_answer: dict[int, int] = field(default_factory=dict)
-    recalls: int = 0  # releases it owes for having been switched off or on, not for a hold
+    recalls: int = 0  # releases it owes for a greeting or having been switched off or on, not for a hold
 
 
 @dataclass
@@ -79,7 +79,11 @@ class Model:
             self._feed(events.Woken(), max(deadline_ns, self.now_ns))
             wakes_left -= 1
             assert wakes_left > 0, "the core spins: a deadline a millisecond does not do"
-        return self._feed(event, target_ns)
+        wanted = self._feed(event, target_ns)
+        for effect in wanted:
+            if isinstance(effect, effects.Greet):
+                self._feed(events.LockReleased(effect.client), target_ns)
+        return wanted
 
     def pass_time(self, ns: int) -> None:
         self.step(events.Woken(), ns)
@@ -134,6 +138,11 @@ class Model:
             assert client.holds, f"dropped without holding: {effect}"
             assert not client.dropping, f"dropped twice: {effect}"
             client.dropping = True
+        elif isinstance(effect, effects.Greet):
+            assert client.version < 3, f"greeted and not old: {effect}"
+            newcomer = not (client.wants or client.holds or client.recalls)
+            assert newcomer, f"greeted too late: {effect}"
+            client.recalls = 1
         elif isinstance(effect, effects.Reserved):
             client.used_bytes += client.waiting_answer.pop(effect.seq)
         elif isinstance(effect, effects.Refused):

@@ -48,6 +48,17 @@ class CallsBackOldClients(Altered):
         return event._replace(version=3) if isinstance(event, events.ClientRegistered) else event
 
 
+class ExpectsNoAnswerToGreetings(Altered):
+    """What an older client asked before it read the greeting is granted, and its answer ends that."""
+
+    def handle(self, event: events.Event, now_ns: int) -> list[effects.Effect]:
+        wanted = self.core.handle(event, now_ns)
+        for effect in wanted:
+            if isinstance(effect, effects.Greet):
+                self.core._recalls.forget(effect.client)
+        return wanted
+
+
 class UnansweredSwitches(Walk):
     """Older clients are not told DROP_LOCK before scheduling is switched, and nobody waits for its answer."""
 
@@ -83,7 +94,7 @@ class WithoutTable(Walk):
         pass
 
 
-@pytest.mark.parametrize("altered", [EndsWhateverIsHeld, CallsBackOldClients])
+@pytest.mark.parametrize("altered", [EndsWhateverIsHeld, CallsBackOldClients, ExpectsNoAnswerToGreetings])
 @pytest.mark.parametrize(
     ("walking", "shown"),
     [(Walk, "is sent|to the daemon"), (WithoutTable, "believes that it holds, and is not known to")],

@@ -39,8 +39,8 @@ class Situation:
         for key, pod in ((ME, "me"), (OTHER, "other")):
             self.feed(events.LimitsSet(pod, "ctl", None, 40))
             self.feed(events.ClientRegistered(key, pod, "GPU-0", VERSIONS[kind]))
-            if kind is Kind.OLD:  # dropped behind its first grant, so that its queue begins short
-                self.feed(events.LockRequested(key))
+            if kind is Kind.OLD:
+                assert effects.Greet(key) in self.told
                 self.feed(events.LockReleased(key))
 
     def feed(self, event: events.Event) -> None:
@@ -181,6 +181,42 @@ def test_every_state_is_left_and_reached(kind: Kind) -> None:
     moves = [(before, step.to) for (before, _), step in DAEMON[kind].items() if step.to not in (None, before)]
     assert {before for before, _ in moves} >= set(reachable(kind)) - {Grant.GONE}
     assert {after for _, after in moves} >= set(reachable(kind))
+
+
+def greeted(core: Scheduler, event: events.Event, now_ns: int) -> list[int]:
+    return [effect.client for effect in core.handle(event, now_ns) if isinstance(effect, effects.Greet)]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_old_clients_are_greeted_when_they_register_where_quotas_are_kept(version: int) -> None:
+    core = Scheduler()
+    core.handle(events.GpuSeen("GPU-0", 16 * GIB), 1)
+    assert greeted(core, events.ClientRegistered(1, "early", "GPU-0", version), 1) == []
+    core.handle(events.LimitsSet("limited", "ctl", None, 40), 2)
+    wanted = [2] if version < 3 else []
+    assert greeted(core, events.ClientRegistered(2, "limited", "GPU-0", version), 2) == wanted
+
+
+def test_a_quota_greets_the_old_clients_that_have_not_asked_yet() -> None:
+    core = Scheduler()
+    core.handle(events.GpuSeen("GPU-0", 16 * GIB), 1)
+    for key in (1, 2, 3):
+        core.handle(events.ClientRegistered(key, f"pod-{key}", "GPU-0", 2), 1)
+    core.handle(events.LockRequested(2), 2)
+    assert greeted(core, events.LimitsSet("pod-1", "ctl", None, 40), 3) == [1, 3]
+    assert greeted(core, events.LimitsSet("pod-1", "ctl", None, 50), 4) == [], "once"
+
+
+def test_a_greeted_client_is_granted_when_it_asks_behind_its_answer_and_is_not_dropped_again() -> None:
+    core = Scheduler()
+    core.handle(events.GpuSeen("GPU-0", 16 * GIB), 1)
+    core.handle(events.LimitsSet("old", "ctl", None, 40), 1)
+    assert greeted(core, events.ClientRegistered(1, "old", "GPU-0", 2), 1) == [1]
+    assert core.handle(events.LockRequested(1), 2) == [], "sent before the greeting was read"
+    assert core.handle(events.LockReleased(1), 6_400 * MS) == []
+    assert core.handle(events.LockRequested(1), 6_400 * MS) == [effects.Grant(1)]
+    tenant = core.gpus["GPU-0"].tenants["old"]
+    assert tenant.account.billed_ns == 0, "nor does it owe what slipped through with the greeting"
 
 
 def test_a_slow_client_of_an_old_dialect_is_not_granted_before_it_has_let_go() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nvshare.core import events
+from nvshare.core.settings import Settings
 
 from .clients import GIB, MS, SECOND, Clients
 
@@ -75,3 +76,23 @@ def test_time_that_was_borrowed_is_not_owed_when_borrowing_ends(processes: int, 
     clients.limit("pod", 20)
     had = clients.percents(10 * SECOND)
     assert abs(had["pod"] - 20) < 1, f"{had}, owes {clients.tenant('pod').debt_ns / SECOND:.1f} s"
+
+
+def test_who_loses_its_quota_while_it_waits_is_not_owed_the_time_before() -> None:
+    """For minutes nobody was without a quota: the least share of that time is not due to the first who is.
+
+    One that is deep in debt hides that the others are owed more than can be repaid.
+    """
+    clients = Clients(Settings(unlimited_min_percent=40))
+    for pod in ("indebted", "kept", "lifted"):
+        clients.limit(pod, 30)
+    clients.ask(clients.register("indebted", drain_ns=200 * SECOND))
+    clients.ask(clients.register("kept"))
+    clients.run(250 * SECOND)
+    assert clients.tenant("indebted").lag_ns < -100 * SECOND
+    lifted = clients.register("lifted")
+    while clients.holders() != {"kept"}:
+        clients.run(MS)
+    clients.ask(lifted)
+    clients.limit("lifted", 100)
+    assert abs(clients.percents(10 * SECOND)["kept"] - 30) < 2

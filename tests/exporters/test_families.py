@@ -67,6 +67,7 @@ def test_every_metric_of_the_catalog_is_shown(node: MetricsNode) -> None:
             bool(s.of("nvshare_unmanaged_process_info", host_pid=str(outsider.pid)))
             and s.value("nvshare_gpu_process_count") == 2
             and bool(s.of("nvshare_client_sm_utilization_ratio"))
+            and bool(s.of("nvshare_client_memory_overhead_baseline_bytes"))
         )
     )
     assert check_lines(scrape) == CATALOG.keys()

@@ -15,9 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.exporters.node import free_port
-from tests.interposer.harness import Node, stopped
-from tests.node.harness import DaemonProcess
+from tests.interposer.harness import Node, sampling_node, stopped
 
 CARDS: Final = "t4:1"
 LIMITED_PERCENT: Final = 1.0
@@ -143,19 +141,9 @@ class _Watch:
                     self.shown_ns[pod] = max(self.shown_ns[pod], tenant["gpu_time_ns"])
 
 
-def _node(directory: Path) -> Node:
-    """With a look at NVML every second, as the daemon of an installation has."""
-    directory.mkdir(exist_ok=True)
-    node = Node(directory, CARDS)
-    metrics = {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_METRICS_ADDR": f"127.0.0.1:{free_port()}"}
-    node.daemon = DaemonProcess(directory, arguments=["--gpus", "nvml"], environment=node.simulated | metrics)
-    node.daemon.start()
-    return node
-
-
 def stopped_grows_by(directory: Path) -> int:
     """What a program's GPU time grows by in two seconds in which it is stopped."""
-    node = _node(directory)
+    node = sampling_node(directory, CARDS)
     try:
         child = node.start(*Program("w5").command(node, 60.0), pod="p0")
         watch = _Watch(node, {"p0": child})
@@ -175,7 +163,7 @@ def stopped_grows_by(directory: Path) -> int:
 
 def stopped_for_a_while(directory: Path) -> tuple[int, int]:
     """What the card worked, and what is shown, of a program that never waits and was stopped for 3 s."""
-    node = _node(directory)
+    node = sampling_node(directory, CARDS)
     try:
         child = node.start(*Program("duty 5000 2 20000 never").command(node, 60.0), pod="p0")
         watch = _Watch(node, {"p0": child})
@@ -194,7 +182,7 @@ def stopped_for_a_while(directory: Path) -> tuple[int, int]:
 
 
 def measure(directory: Path, mix: str, seconds: float) -> Result:
-    node = _node(directory)
+    node = sampling_node(directory, CARDS)
     try:
         programs = {f"p{number}": program for number, program in enumerate(MIXES[mix])}
         for pod, program in programs.items():

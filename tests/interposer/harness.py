@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nvshare.sim.gpu import CardStatus, ProcessStatus, SimulatedNode, library_directory
+from tests.exporters.node import free_port
 from tests.node.harness import DaemonProcess
 
 BUILD = Path(__file__).resolve().parents[2] / "build"
@@ -99,6 +100,16 @@ class Node:
             if self.daemon.process is not None and self.daemon.alive():
                 self.daemon.stop()
             self.cards.close()
+
+
+def sampling_node(directory: Path, cards: str) -> Node:
+    """Its daemon runs, and looks at NVML every second, as that of an installation does."""
+    directory.mkdir(exist_ok=True)
+    node = Node(directory, cards)
+    metrics = {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_METRICS_ADDR": f"127.0.0.1:{free_port()}"}
+    node.daemon = DaemonProcess(directory, arguments=["--gpus", "nvml"], environment=node.simulated | metrics)
+    node.daemon.start()
+    return node
 
 
 def line_of(child: subprocess.Popen[str]) -> str:

@@ -3,6 +3,7 @@
     python -m tests.interposer.old_shares --seconds 30
 
 What each had is the card's own count (``nvshare sim status``). A star marks a process with our library.
+The daemon looks at NVML every second, as that of an installation does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.interposer.harness import Node, line_of
+from tests.interposer.harness import Node, line_of, sampling_node
 from tests.tables import Table, numbers
 
 SETTLED_SEC: Final = 5.0
@@ -28,10 +29,14 @@ CASES: Final = (
     ("30+60", 100_000, 0),
     ("25+75", 20_000, 0),
     ("10+90", 20_000, 0),
+    ("10+90", 100_000, 0),
+    ("5+90", 100_000, 0),
     ("50+50", 5000, 0),
     ("20+30+40", 20_000, 0),
     ("30+60*", 20_000, 0),
     ("30*+60", 5000, 0),
+    ("30+60", 100, 0),
+    ("30+60", 200, 0),
     ("30+60", 500, 300),
 )
 
@@ -77,13 +82,15 @@ def sample(node: Node, pids: list[int], seconds: float) -> list[tuple[float, lis
 def judge(samples: list[tuple[float, list[float]]], due: list[float]) -> Shares:
     begin_sec = samples[0][0]
     settled = next(at for at, (when, _) in enumerate(samples) if when - begin_sec >= SETTLED_SEC)
-    worst = [0.0] * len(due)
+    off: list[list[float]] = []
     for at in range(settled, len(samples)):
         end = next((n for n in range(at, len(samples)) if samples[n][0] - samples[at][0] >= WINDOW_SEC), None)
         if end is not None:
             got = shares(samples[at], samples[end])
-            worst = [max(one, abs(had - quota)) for one, had, quota in zip(worst, got, due, strict=True)]
-    return Shares(shares(samples[0], samples[settled]), shares(samples[settled], samples[-1]), tuple(worst))
+            off.append([abs(had - quota) for had, quota in zip(got, due, strict=True)])
+    worst = tuple(max(each) for each in zip(*off, strict=True))
+    assert worst, "too short to measure anything"
+    return Shares(shares(samples[0], samples[settled]), shares(samples[settled], samples[-1]), worst)
 
 
 def shares(before: tuple[float, list[float]], after: tuple[float, list[float]]) -> tuple[float, ...]:
@@ -94,8 +101,7 @@ def shares(before: tuple[float, list[float]], after: tuple[float, list[float]]) 
 def measure(quotas: str, kernel_us: int, host_us: int, seconds: float) -> Shares:
     due = [float(part.rstrip("*")) for part in quotas.split("+")]
     with tempfile.TemporaryDirectory(prefix="nvshare-test-") as name:
-        node = Node(Path(name), "t4:1")
-        node.daemon.start()
+        node = sampling_node(Path(name), "t4:1")
         try:
             return judge(sample(node, start(node, quotas, kernel_us, host_us), seconds), due)
         finally:

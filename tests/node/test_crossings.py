@@ -38,12 +38,11 @@ def dropped(daemon: DaemonProcess, dialect: Dialect) -> tuple[Raw, Raw]:
 
 
 def hold(client: Raw) -> None:
-    """For longer than a moment: an old client is dropped behind its first grant."""
-    client.lock()
+    """For longer than a moment: an old client is greeted with LOCK_OK and DROP_LOCK."""
     if client.dialect is not V3:
         client.expect(T.DROP_LOCK)
         client.send(T.LOCK_RELEASED)
-        client.lock()
+    client.lock()
 
 
 def row_of(daemon: DaemonProcess, client: Raw) -> dict[str, object]:
@@ -64,6 +63,16 @@ def heard_within(client: Raw, seconds: float) -> list[MessageType]:
         client.socket.settimeout(60)
     heard, client.heard = [message.type for message in client.heard], []
     return heard
+
+
+@pytest.mark.parametrize("dialect", OLD, ids=lambda dialect: dialect.name)
+def test_an_old_client_has_its_greeting_to_read_with_the_answer_to_its_registration(
+    hasty: DaemonProcess, dialect: Dialect
+) -> None:
+    """What came in a second piece would find its program at the gate, and 64 kernels pass it."""
+    hasty.set_quota("old", core_percent=45)
+    old = hasty.client("old", dialect=dialect)  # it has read one piece, and of that the first message
+    assert [message.type for message in old.heard][-2:] == [T.LOCK_OK, T.DROP_LOCK]
 
 
 @pytest.mark.parametrize("dialect", OLD, ids=lambda dialect: dialect.name)

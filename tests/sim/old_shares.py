@@ -26,6 +26,8 @@ SYNCING: Final = (("30+60", 150), ("25+75", 150), ("30+60*", 150), ("30+60", 300
 SEEDS: Final = (1, 2, 3)
 SETTLED_NS: Final = 5 * SECOND_NS
 BOUND_POINTS: Final = 2.0
+A_HAIR: Final = 1e-6
+"""Two kernels of 100 ms are 2 points of 10 s to the last digit, and nobody runs fewer at a time."""
 BATCH_NS: Final = 2 * MS_NS
 
 
@@ -40,7 +42,7 @@ class Row:
 
     @property
     def good(self) -> bool:
-        return max(self.worst) <= BOUND_POINTS
+        return max(self.worst) <= BOUND_POINTS + A_HAIR
 
 
 def scenario(quotas: str, program: Program) -> Scenario:

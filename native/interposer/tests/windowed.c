@@ -1,11 +1,13 @@
 /* A client of protocol 2, without our library: launches kernels of argv[4] us until its input ends, in windows as
  * those clients do: so many kernels, then a wait for all of them; the window starts at 64, doubles after each wait up
- * to a cap and is 1 after DROP_LOCK, which is answered when all has drained. With argv[5] it waits for every 4 kernels
- * by itself and then computes for argv[5] us.
+ * to a cap and is 1 after DROP_LOCK, which is answered when all has drained. It registers before its first CUDA call is
+ * done, so a thread reads what the daemon says while the program still starts up, and what it drains is the context of
+ * the first launch. With argv[5] it waits for every 4 kernels by itself and then computes for argv[5] us.
  *
  * windowed SOCKET POD GPU KERNEL_US [HOST_US]; without a socket (-) it is no client and only launches, for our library */
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -17,11 +19,14 @@
 enum { FRAME = 659, VERSION_AT = 1, POD_AT = 3, NAMESPACE_AT = 257, GPU_AT = 511, ID_AT = 607, PERCENT_AT = 651 };
 enum { REGISTER = 1, SCHED_ON, SCHED_OFF, REQ_LOCK, LOCK_OK, DROP_LOCK, LOCK_RELEASED, UPDATE_CORE_LIMIT = 14 };
 enum { FIRST_WINDOW = 64, REGISTER_ID = 1234 };
+enum { START_UP_US = 50000 }; /* on a real card creating a context takes longer; on a simulated one, no time at all */
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t opened;
-    CUcontext context;
+    sem_t enlisted;
+    const char *socket, *pod, *gpu;
+    CUcontext context; /* of the first launch */
     int fd, percent, window, launched;
     bool owns, asked;
 } client = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER, .percent = 100, .window = FIRST_WINDOW};
@@ -53,14 +58,31 @@ static void let_go(void)
 {
     client.owns = false;
     client.window = 1;
-    CHECK(cuCtxSynchronize());
+    CHECK(cuCtxSetCurrent(client.context));
+    if (client.context)
+        CHECK(cuCtxSynchronize());
     say(LOCK_RELEASED, NULL, NULL);
+}
+
+static void enlist(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int percent;
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", client.socket);
+    client.fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    EXPECT(connect(client.fd, (struct sockaddr *)&address, sizeof(address)) == 0);
+    say(REGISTER, client.pod, client.gpu);
+    client.owns = hear(&percent) == SCHED_OFF;
+    if (percent)
+        client.percent = percent;
 }
 
 static void *listen_to_daemon(void *unused)
 {
     (void)unused;
-    CHECK(cuCtxSetCurrent(client.context));
+    CHECK(cuInit(0));
+    enlist();
+    sem_post(&client.enlisted);
     for (;;) {
         int percent, type = hear(&percent);
         pthread_mutex_lock(&client.lock);
@@ -85,6 +107,8 @@ static void pass_gate(void)
     if (client.fd < 0)
         return;
     pthread_mutex_lock(&client.lock);
+    if (!client.context)
+        CHECK(cuCtxGetCurrent(&client.context));
     while (!client.owns) {
         if (!client.asked) {
             client.asked = true;
@@ -103,48 +127,27 @@ static void wait_for_window(void)
     client.launched = 0;
 }
 
-static CUfunction kernel_of(const char *us)
-{
-    char text[512], name[64];
-    CUmodule module;
-    CUfunction function;
-    snprintf(name, sizeof(name), "sim_us_%s", us);
-    snprintf(text, sizeof(text), ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry %s() { ret; }\n", name);
-    CHECK(cuModuleLoadData(&module, text));
-    CHECK(cuModuleGetFunction(&function, module, name));
-    return function;
-}
-
-static void enlist(const char *socket_path, const char *pod, const char *gpu)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int percent;
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s", socket_path);
-    client.fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    EXPECT(connect(client.fd, (struct sockaddr *)&address, sizeof(address)) == 0);
-    say(REGISTER, pod, gpu);
-    client.owns = hear(&percent) == SCHED_OFF;
-    if (percent)
-        client.percent = percent;
-}
-
 int main(int argc, char **argv)
 {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     pthread_t listener;
     CUdevice device;
+    CUcontext context;
     EXPECT(argc == 5 || argc == 6);
-    CHECK(cuInit(0));
-    CHECK(cuDeviceGet(&device, 0));
-    CHECK(cuDevicePrimaryCtxRetain(&client.context, device));
-    CHECK(cuCtxSetCurrent(client.context));
-    CUfunction kernel = kernel_of(argv[4]);
-    long host_us = argc == 6 ? atol(argv[5]) : 0;
     client.fd = -1;
     if (strcmp(argv[1], "-") != 0) {
-        enlist(argv[1], argv[2], argv[3]);
+        client.socket = argv[1], client.pod = argv[2], client.gpu = argv[3];
+        EXPECT(sem_init(&client.enlisted, 0, 0) == 0);
         EXPECT(pthread_create(&listener, NULL, listen_to_daemon, NULL) == 0);
+        EXPECT(sem_wait(&client.enlisted) == 0);
     }
+    CHECK(cuInit(0));
+    CHECK(cuDeviceGet(&device, 0));
+    CHECK(cuDevicePrimaryCtxRetain(&context, device));
+    CHECK(cuCtxSetCurrent(context));
+    nanosleep(&(struct timespec){.tv_nsec = START_UP_US * 1000L}, NULL);
+    CUfunction kernel = kernel_of_us(atol(argv[4]));
+    long host_us = argc == 6 ? atol(argv[5]) : 0;
     printf("running\n");
     fflush(stdout);
     for (unsigned long launches = 1; poll(&input, 1, 0) == 0; launches++) {

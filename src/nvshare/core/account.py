@@ -176,6 +176,12 @@ class Account:
         self.virtual_ns += scaled // self.weight
         self._remainder = scaled % self.weight
 
+    def give_back(self, unused_ns: int) -> None:
+        """Of what was billed so much is not owed. What was billed stays in the sums."""
+        scaled = self._remainder - unused_ns * WHOLE
+        self.virtual_ns += scaled // self.weight
+        self._remainder = scaled % self.weight
+
     # ---- lag ---------------------------------------------------------------------------------
 
     def lag_ns(self, clock: VirtualClock, now_ns: int) -> int:

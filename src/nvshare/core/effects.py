@@ -25,6 +25,12 @@ class Drop(NamedTuple):
     reason: DropReason
 
 
+class Greet(NamedTuple):
+    """LOCK_OK and DROP_LOCK in one breath, to a client below version 3 that has not held yet."""
+
+    client: int
+
+
 class WaitForMemory(NamedTuple):
     client: int
 
@@ -90,6 +96,7 @@ class TellScheduling(NamedTuple):
 Effect = (
     Grant
     | Drop
+    | Greet
     | WaitForMemory
     | MemoryAvailable
     | TellCoreLimit

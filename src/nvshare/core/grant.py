@@ -11,7 +11,10 @@ Rules:
 5. Older clients are sent DROP_LOCK before SCHED_OFF and SCHED_ON. Who holds answers the first; everybody,
    being ungated, answers the second. So the number of releases that end nothing is known, and whatever comes
    before the last of them was sent before SCHED_ON was read.
-6. Who tells that it works and is not known to hold does hold: clients of version 3 that do not say what their
+6. An older client queues 64 kernels when it first holds, and one after a DROP_LOCK. So it is greeted with
+   LOCK_OK and DROP_LOCK in one breath while it still starts up, where quotas have to be kept. Its answer ends
+   nothing, and what it asked before is asked again, as behind SCHED_ON.
+7. Who tells that it works and is not known to hold does hold: clients of version 3 that do not say what their
    releases end (``grant`` 0) may lose a grant by a crossing, and it is found so.
 
 Both tables are data. The page docs/architecture.md, the exhaustive test and the clients of the walk with
@@ -93,7 +96,7 @@ MEANING: Final = {
     Grant.DROPPED: "holds: DROP_LOCK was sent, and the release has not come",
     Grant.DROPPED_ASKING: "the same, and a thread of it stands at the gate",
     Grant.OFF: "scheduling is off: it runs ungated",
-    Grant.RECALLED: "scheduling is on again: a release that ends nothing is still to come",
+    Grant.RECALLED: "greeted, or scheduling is on again: a release that ends nothing is still to come",
     Grant.GONE: "its connection has ended",
 }
 
@@ -137,9 +140,11 @@ def _daemon(kind: Kind) -> dict[tuple[Grant, Word], Step]:
     table[_G.GRANTED, _W.DROP] = Step(_G.DROPPED)
     if kind is Kind.OLD:
         table[_G.OFF, _W.SCHED_ON] = Step(_G.RECALLED, "DROP_LOCK went before it, which it answers")
+        table[_G.RELEASED, _W.LOCK_OK] = Step(_G.RECALLED, "a greeting, before it has ever asked")
+        table[_G.RECALLED, _W.DROP] = Step(_G.RECALLED, "the rest of the greeting")
         for word in (_W.RELEASE, _W.RELEASE_ASKING):
             table[_G.RECALLED, word] = Step(_G.RELEASED, "what it sends from now on it sends knowing")
-        table[_G.RECALLED, _W.REQUEST] = _same(_G.RECALLED, "sent before SCHED_ON was read; it asks again")
+        table[_G.RECALLED, _W.REQUEST] = _same(_G.RECALLED, "sent before it read that; it asks again")
     else:
         table[_G.OFF, _W.SCHED_ON] = Step(_G.RELEASED, "who waits asks again")
         for state in (_G.DROPPED, _G.DROPPED_ASKING):

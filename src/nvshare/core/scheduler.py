@@ -17,7 +17,7 @@ from nvshare.core import audit, events, membership, restart
 from nvshare.core.account import NEVER
 from nvshare.core.audit import EVERY_EVENT, Checking, Health
 from nvshare.core.deadlines import Deadlines
-from nvshare.core.effects import Effect, TellScheduling
+from nvshare.core.effects import Effect, Greet, TellScheduling
 from nvshare.core.gpu import Gpu
 from nvshare.core.grant import COUNTING_VERSION, Recalls
 from nvshare.core.limits import Limits
@@ -151,7 +151,7 @@ class Scheduler:
         if client is None or not self.on or not client.connected:
             return
         if self._recalls and self._recalls.expects(client.key):
-            return  # sent before it knew that scheduling is on again
+            return  # sent before it had read what recalls it
         gpu = client.gpu
         if client.tenant.limited or not uncontended.join(gpu, client, now_ns, out):
             turns.request(gpu, client, now_ns, out)
@@ -227,7 +227,17 @@ class Scheduler:
         client = self.clients[event.client] = membership.register(
             gpu, tenant, event.client, event.version, self.on, now_ns, out
         )
+        self._greet(client, out)
         self._after_membership(gpu, tenant, client, now_ns, out)
+
+    def _greet(self, client: Client, out: list[Effect]) -> None:
+        """So that an older client's queue begins short (``grant``, rule 6)."""
+        if not (self.on and client.may_be_green and client.connected and client.gpu.must_pace()):
+            return
+        if not client.wants and not self._recalls.expects(client.key):
+            client.be_greeted()
+            self._recalls.expect(client.key)
+            out.append(Greet(client.key))
 
     def _client_resumed(self, event: events.ClientResumed, now_ns: int, out: list[Effect]) -> None:
         gpu = self._gpu_for_newcomer(event.client, event.gpu, now_ns)
@@ -348,6 +358,8 @@ class Scheduler:
             known = [(self.clients.get(key), worked_ns) for key, worked_ns in event.clients]
             here = [(c, worked_ns) for c, worked_ns in known if c is not None and c.gpu is gpu]
             gpu.gpu_time.sampled(here, min(event.at_ns, now_ns), now_ns)
+            gpu.advance(now_ns)
+            billing.measured(gpu, here, now_ns)
             self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:
@@ -375,6 +387,12 @@ class Scheduler:
                 self._advance(gpu, now_ns, out)
                 if changed:
                     turns.note_quota_change(gpu, tenant, now_ns)
+                    self._greet_all(gpu, out)
+
+    def _greet_all(self, gpu: Gpu, out: list[Effect]) -> None:
+        for tenant in gpu.tenants.values():
+            for client in tenant.clients.values():
+                self._greet(client, out)
 
     def _scheduling_set(self, event: events.SchedulingSet, now_ns: int, out: list[Effect]) -> None:
         if event.on == self.on:

@@ -120,6 +120,10 @@ class Client:
         """The same of the grant it has."""
         return self.version < COUNTING_VERSION and self.grants == 1 and self.holds and not self.dropping
 
+    def be_greeted(self) -> None:
+        """LOCK_OK is sent, and DROP_LOCK with it: it never holds."""
+        self.grants += 1
+
     def ask(self, now_ns: int) -> None:
         self.wants = True
         self.wanted_ns = now_ns
@@ -213,6 +217,8 @@ class Habits:
         "kernel_ns",
         "late_turns",
         "longest_wait_ns",
+        "measured_ns",
+        "misjudged_ns",
         "served_ns",
         "tail_ns",
         "turns",
@@ -229,6 +235,8 @@ class Habits:
         self.served_ns = 0  # when its last hold ended
         self.turns = 0
         self.longest_wait_ns = 0
+        self.measured_ns = 0  # billed when NVML last told what it used of that
+        self.misjudged_ns = 0  # what that was beyond the bill
 
     def drained(self, tail_ns: int) -> None:
         """In time."""
@@ -248,6 +256,14 @@ class Habits:
     def note_gaps(self, permille: int, now_ns: int) -> None:
         self.gap_permille = permille
         self.gap_known_ns = now_ns
+
+    def since_measured(self, billed_ns: int) -> int:
+        since_ns = billed_ns - self.measured_ns
+        self.measured_ns = billed_ns
+        return since_ns
+
+    def misjudge(self, excess_ns: int) -> None:
+        self.misjudged_ns = excess_ns
 
     def note_turn(self) -> None:
         self.turns += 1

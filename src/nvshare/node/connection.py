@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from nvshare.core import events
-from nvshare.core.effects import Drop, Effect, Grant, TellCoreLimit, TellMemoryLimit, TellScheduling
+from nvshare.core.effects import Drop, Effect, Grant, Greet, TellCoreLimit, TellMemoryLimit, TellScheduling
 from nvshare.node import logs
 from nvshare.node.telling import FRAMES, TELLERS
 from nvshare.pods.identity import Peer
@@ -33,6 +33,7 @@ _REGISTERED: Final = State.REGISTERED
 
 class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot inherit from it
     __slots__ = (
+        "_corked",
         "_decoder",
         "_frames",
         "_held",
@@ -71,7 +72,8 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         self._send = connected.send
         self._frames: dict[type[Any], bytes] = {}
         self._tellers: dict[type[Any], Callable[[Any], bytes]] = {}
-        self._held = b""  # said with the next word, or in the loop's next round
+        self._corked = False  # what is said is kept, and sent as one in the loop's next round
+        self._held = b""
 
     def become(self, client: int) -> None:
         """Registered under this id; the two events a client causes most are made once."""
@@ -166,6 +168,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         self._frames = FRAMES[self.dialect.name]
         if self.dialect.version < V3.version:
             self._frames = {kind: frame for kind, frame in self._frames.items() if kind is not Grant}
+            self._cork()
         self._tellers = TELLERS[self.dialect.name]
 
     def tell(self, effect: Effect) -> None:
@@ -184,19 +187,26 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             if isinstance(effect, TellScheduling) and self.dialect.version < V3.version:
                 self._write(self._frames[Drop])  # its answer tells that all it sends behind is new
             self._write(teller(effect))
-        elif isinstance(effect, Grant):
-            self._hold_first_grant()
+        elif isinstance(effect, Grant | Greet):
+            self._cork()
+            self._frames = FRAMES[self.dialect.name]
+            self._write(self._frames[Grant])
+            if isinstance(effect, Greet):
+                self._write(self._frames[Drop])
 
-    def _hold_first_grant(self) -> None:
-        """An older client may be dropped right behind it, which helps if it reads both before it launches."""
-        self._frames = FRAMES[self.dialect.name]
-        self._held = self._frames[Grant]
-        self._hub.loop.call_soon(self._say_held)
+    def _cork(self) -> None:
+        """What an older client is told when it registers, or with its first grant, it has to read at once: it
+        may be dropped behind that grant, and better has read so before it launches anything.
+        """
+        if not self._corked:
+            self._corked = True
+            self._hub.loop.call_soon(self._uncork)
 
-    def _say_held(self) -> None:
+    def _uncork(self) -> None:
         held, self._held = self._held, b""
+        self._corked = False
         if held:
-            self._write(held)
+            self._send_frames(held)
 
     def _answer(self, effect: Effect) -> None:
         """The first thing told: it answers REGISTER or RESUME."""
@@ -227,14 +237,20 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             self._transport.close()  # after the answer is written
 
     def _write(self, frame: bytes) -> None:
-        """At once if the kernel takes it, which spares the loop a round; else what is left waits there."""
         transport = self._transport
         if transport is None or (self.state is State.CLOSED and transport.is_closing()):
             return
         self._hub.counters.sent[frame[0]] += 1
-        if self._held:
-            self._hub.counters.sent[self._held[0]] += 1
-            frame, self._held = self._held + frame, b""
+        if self._corked:
+            self._held += frame
+        else:
+            self._send_frames(frame)
+
+    def _send_frames(self, frame: bytes) -> None:
+        """At once if the kernel takes it, which spares the loop a round; else what is left waits there."""
+        transport = self._transport
+        if transport is None:
+            return
         waiting_bytes = transport.get_write_buffer_size()
         if not waiting_bytes:
             try:

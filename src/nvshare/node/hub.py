@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import NEVER
-from nvshare.core.effects import Effect, Grant
+from nvshare.core.effects import Effect, Grant, Greet
 from nvshare.core.events import ClientDisconnected, Event, Woken
 from nvshare.core.scheduler import Scheduler
 from nvshare.node import logs
@@ -92,7 +92,7 @@ class Hub:
 
     def _undelivered(self, effect: Effect) -> None:
         self.counters.events["effects_undelivered"] += 1
-        if isinstance(effect, Grant):
+        if isinstance(effect, Grant | Greet):
             self.loop.call_soon(self._take_back, effect.client)
 
     def _take_back(self, client: int) -> None:

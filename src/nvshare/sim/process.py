@@ -155,6 +155,10 @@ class Process:
         if self.gate_open:
             self._close_gate(now_ns)
 
+    def greeted(self, now_ns: int) -> None:
+        self.granted(now_ns)
+        self.dropped(now_ns)
+
     def _close_gate(self, now_ns: int) -> None:
         """Launch nothing more, and let go when what is in flight has completed."""
         self.device.catch_up(now_ns)

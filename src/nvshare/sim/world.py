@@ -148,6 +148,8 @@ class World:
                 action = process.granted
             elif type(effect) is effects.Drop:
                 action = process.dropped
+            elif type(effect) is effects.Greet:
+                action = process.greeted
             elif type(effect) is effects.TellHints:
                 action = partial(process.hinted, effect.others_wait, effect.shallow)
             else:

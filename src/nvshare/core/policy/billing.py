@@ -81,6 +81,20 @@ def count_absences(gpu: Gpu, now_ns: int) -> None:
         client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, client.work.corrected(worked_ns))
 
 
+def measured(gpu: Gpu, clients: list[tuple[Client, int]], now_ns: int) -> None:
+    """NVML tells for how long the card worked for some clients, since it last did."""
+    worked: dict[Tenant, int] = {}
+    for client, worked_ns in clients:
+        worked[client.tenant] = worked.get(client.tenant, 0) + worked_ns
+    for tenant, worked_ns in worked.items():
+        if tenant.limited and tenant.queues_blindly:
+            account = tenant.account
+            billed_ns = account.billed_ns + account.held_since_settled(now_ns)
+            since_ns = tenant.habits.since_measured(billed_ns)
+            if not gpu.floor.undrained:  # who runs beside others takes longer, and is billed for that
+                lag.give_back(gpu, tenant, since_ns, worked_ns)
+
+
 def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
     """Bill without a hold; its place in a queue is by what it was billed."""
     if bill_ns <= 0:

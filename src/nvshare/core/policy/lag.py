@@ -1,11 +1,14 @@
 """What a lag may be: how much a tenant may be owed, and how much it may owe. Said here and nowhere else.
 
 Rules:
-1. A bill always counts. Beside bills a lag changes only here, at one of five moments, and by one rule each:
+1. A bill always counts. Beside bills a lag changes only here, at one of six moments, and by one rule each:
    ``wake``: one turn of credit at most, since nobody is owed for the time in which it wanted nothing;
    ``resume``: one turn, and for one that waited all the while what it was due in AWAY_MOST_NS at most;
    ``end_hold``: no more credit than it had when the hold began, or a turn: what was held and not used is
    not owed later;
+   ``give_back``: clients that cannot tell are billed for gaps between their kernels, too. What NVML says that
+   they held and did not use is given back, up to an eighth of the bill: more than that is no such gap. Not
+   where quotas fill the GPU: one that leaves many gaps would have its due at the expense of one with few;
    ``settle``: time that nobody else wanted is not owed back. That is what a ``share``, and the group of
    those without a quota, used beyond their due while nobody outside wanted it;
    ``begin_slices``: those without a quota are even when the first one has to wait outside. From then on all
@@ -38,6 +41,10 @@ REPAYABLE_FREE: Final = 2 * WHOLE // 100
 REPAYABLE_NS: Final = 5 * SECOND
 BREATH_NS: Final = SECOND // 500
 """Between the release of an older client and the request behind it; no time in which it wanted nothing."""
+GIVEN_BACK_MOST: Final = 8
+"""As a part of the bill: one in so many."""
+MISJUDGED_MOST_NS: Final = SECOND
+"""NVML's moments are not those of our bills: what it said too much is made up for by what it says next."""
 ALONE_NS: Final = SECOND // 2
 """What one may be owed beyond what all may: others that are ahead of their quota make up for it."""
 
@@ -90,6 +97,19 @@ def end_hold(gpu: Gpu, tenant: Tenant) -> None:
         most_ns = turn_ns(gpu, tenant)
         lag_ns = tenant.hold.lag_ns
         account.cap_lag(most_ns if most_ns > lag_ns else lag_ns, clock)
+
+
+def give_back(gpu: Gpu, tenant: Tenant, billed_ns: int, worked_ns: int) -> None:
+    """The card worked so long for a tenant while it was billed that much."""
+    habits = tenant.habits
+    unused_ns = billed_ns - worked_ns - habits.misjudged_ns
+    habits.misjudge(min(max(0, -unused_ns), MISJUDGED_MOST_NS))
+    unused_ns = min(unused_ns, billed_ns // GIVEN_BACK_MOST)
+    if unused_ns > 0 and gpu.pace.free_weight() >= REPAYABLE_FREE:
+        seated = gpu.unseat(tenant)
+        tenant.account.give_back(unused_ns)
+        if seated:
+            gpu.reseat(tenant)
 
 
 def settle(gpu: Gpu, tenant: Tenant, until_ns: int) -> None:

@@ -180,6 +180,8 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
     if was_active:
         gpu.activate(tenant, now_ns)
     if seated:
+        if tenant.standing == IN_LINE and not is_limited:
+            lag.wake_rest(gpu)  # it may be the first of the group
         gpu.reseat(tenant)
         if tenant.standing == OUTSIDE:
             gpu.residence.look_again()
