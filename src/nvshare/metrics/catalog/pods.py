@@ -10,8 +10,8 @@ POD_OCCUPIED = row(
     POD_GPU,
     "Time the GPU worked for the pod, as its processes tell; where several worked at once, its part of it."
     " Where NVML contradicts that by more than rounding and late reports explain, NVML's word. Of programs"
-    " that cannot tell, protocol 2 and older: what NVML says; without it, and from its last look to their end,"
-    " their part of the time they held.",
+    " that cannot tell, protocol 2 and older: what NVML says; without it, and from its last look to their"
+    " end, their part of the time they held.",
     "scheduler",
 )
 POD_BILLED = row(
