@@ -256,7 +256,7 @@ static void receive(struct gate *gate, uint64_t now_ns)
         bool was_resuming = gate->session.phase == RESUMING;
         session_received(&gate->session, gate->in, now_ns);
         if (was_resuming && gate->session.phase == REGISTERING) /* a new life begins with a new counter */
-            gate->busy_ns = gate->busy_since_ns = gate->worked.total_ns = 0;
+            gate->busy_ns = gate->busy_since_ns = gate->told_worked_ns = gate->worked.total_ns = gate->worked.alike_ns = 0;
         gate_refresh(gate);
         pthread_cond_broadcast(&gate->changed);
     }

@@ -135,6 +135,7 @@ CUresult own_cuStreamSynchronize(CUstream stream)
     struct wait wait;
     gates_wait_begins_for(stream, &wait);
     CUresult result = real.cuStreamSynchronize(stream);
+    wait.failed = result != CUDA_SUCCESS;
     gates_wait_ends(&wait);
     return result;
 }
@@ -144,6 +145,7 @@ CUresult own_cuEventSynchronize(CUevent event)
     struct wait wait = {0};
     gates_wait_begins(&wait);
     CUresult result = real.cuEventSynchronize(event);
+    wait.failed = result != CUDA_SUCCESS;
     gates_wait_ends(&wait);
     return result;
 }
@@ -153,7 +155,8 @@ CUresult own_cuCtxSynchronize(void)
     struct wait wait = {0};
     gates_wait_begins(&wait);
     CUresult result = real.cuCtxSynchronize();
-    gates_waited_for_context(NULL);
+    if (result == CUDA_SUCCESS)
+        gates_waited_for_context(NULL);
     gates_wait_ends(&wait);
     return result;
 }
@@ -163,7 +166,8 @@ CUresult own_cuCtxSynchronize_v2(CUcontext ctx)
     struct wait wait = {0};
     gates_wait_begins(&wait);
     CUresult result = real.cuCtxSynchronize_v2(ctx);
-    gates_waited_for_context(ctx);
+    if (result == CUDA_SUCCESS)
+        gates_waited_for_context(ctx);
     gates_wait_ends(&wait);
     return result;
 }

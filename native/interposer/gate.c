@@ -271,7 +271,7 @@ static void at_wait(struct gate *gate, const struct wait *wait, bool begins, uin
         lane_mark_at_wait(lane, now_ns);
     if (gate->open && begins && for_all)
         lanes_mark_at_wait(gate, now_ns);
-    if (gate->open && !begins && lane)
+    if (gate->open && !begins && lane && !wait->failed)
         lane_was_awaited(lane, now_ns);
     if (gate->open && !begins && for_all)
         lanes_poll_since(gate, worked->wait_ns, now_ns);
@@ -320,6 +320,7 @@ void gates_waited_for_context(CUcontext ctx)
     CUcontext current = ctx;
     if (!ctx && (!real.cuCtxGetCurrent || real.cuCtxGetCurrent(&current) != CUDA_SUCCESS))
         return;
+    int cancellable = cancel_hold();
     int count = atomic_load_explicit(&gates_made, memory_order_relaxed);
     for (int i = 0; i < count; i++) {
         struct gate *gate = &gates[i];
@@ -329,13 +330,15 @@ void gates_waited_for_context(CUcontext ctx)
                 lane_was_awaited(lane, clock_ns());
         pthread_mutex_unlock(&gate->lock);
     }
+    cancel_restore(cancellable);
 }
 
+/* What is sent with a gate's lock held must not be where the thread is cancelled. */
 void gates_wait_ends(struct wait *wait)
 {
+    int cancellable = cancel_hold();
     each_gate_at_wait(wait, false);
-    if (owns_lanes)
-        cancel_restore(wait->cancellable);
+    cancel_restore(owns_lanes ? wait->cancellable : cancellable);
 }
 
 /* ---- passing */
@@ -343,12 +346,10 @@ void gates_wait_ends(struct wait *wait)
 static void enter_paced(struct gate *gate, struct lane *lane, struct ticket *ticket)
 {
     bill_begin(gate, ticket->entered_ns);
-    if (!ticket->blocking) {
-        lane_launched(lane, ticket->entered_ns);
-        give_credit(ticket->stream, lane);
-    } else if (!lane->stretch_ns) {
-        stretch_begins(lane, ticket->entered_ns);
-    }
+    if (ticket->blocking)
+        return;
+    lane_launched(lane, ticket->entered_ns);
+    give_credit(ticket->stream, lane);
 }
 
 /* Where stretches are of one launch, that is marked and gets no pass yet: who launches but now and then is measured exactly. */
@@ -435,8 +436,8 @@ static void call_ended(struct gate *gate, struct lane *lane, const struct ticket
     lane->seen_ns = now_ns; /* what was launched has not ended before */
     if (gate->paced && !ticket->blocking)
         lane_mark_if_due(lane, ticket->entered_ns, false);
-    else if (ticket->first && !ticket->blocking)
-        lane_mark_first(lane, now_ns);
+    else if ((ticket->first || lane->per_thread) && !ticket->blocking)
+        lane_mark_launch(lane, now_ns);
     if (gate->worked.measuring)
         gate->worked.marking_ns = clock_ns() - now_ns;
     pthread_mutex_unlock(&gate->lock);

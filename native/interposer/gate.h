@@ -38,6 +38,7 @@ struct marker {
     uint64_t launches; /* how many of the lane's launches it stands behind */
     uint64_t put_ns;
     bool counted; /* and all were counted */
+    bool awaited; /* was seen not to be reached yet */
 };
 
 struct lane { /* one stream, as far as it was used */
@@ -182,6 +183,7 @@ struct wait { /* of the program, for one stream or for who knows what */
     struct gate *gate; /* the stream's, if it is for one */
     struct lane *lane;
     int cancellable;
+    bool failed; /* so nothing is known to have ended */
 };
 /* The program is about to wait: what it waits for is to be marked, before or, where only this thread can, afterwards. */
 void gates_wait_begins(struct wait *wait);
@@ -236,7 +238,7 @@ void lane_mark_tail(struct lane *lane, uint64_t now_ns);
 bool lane_is_idle(struct lane *lane);
 void lane_mark_at_wait(struct lane *lane, uint64_t now_ns);
 void lanes_mark_at_wait(struct gate *gate, uint64_t now_ns);
-void lane_mark_first(struct lane *lane, uint64_t now_ns);
+void lane_mark_launch(struct lane *lane, uint64_t now_ns);
 /* The program has waited for all that is behind the lane. */
 void lane_was_awaited(struct lane *lane, uint64_t now_ns);
 /* While calls have passes: looks which lanes still work; when to look again. */

@@ -10,17 +10,19 @@
 
 bool gpu_clock_make(struct gpu_clock *clock, CUcontext ctx)
 {
-    *clock = (struct gpu_clock){0};
-    if (real.cuEventCreate(&clock->base, 0) != CUDA_SUCCESS || real.cuEventCreate(&clock->next, 0) != CUDA_SUCCESS)
-        return false;
-    clock->ctx = ctx;
-    return true;
+    *clock = (struct gpu_clock){.ctx = ctx};
+    if (real.cuEventCreate(&clock->base, 0) == CUDA_SUCCESS && real.cuEventCreate(&clock->next, 0) == CUDA_SUCCESS)
+        return true;
+    gpu_clock_end(clock);
+    return false;
 }
 
 void gpu_clock_end(struct gpu_clock *clock)
 {
-    real.cuEventDestroy_v2(clock->base);
-    real.cuEventDestroy_v2(clock->next);
+    if (clock->base)
+        real.cuEventDestroy_v2(clock->base);
+    if (clock->next)
+        real.cuEventDestroy_v2(clock->next);
     *clock = (struct gpu_clock){0};
 }
 

@@ -69,14 +69,16 @@ static inline CUstream per_thread(CUstream stream)
         struct ticket ticket = {0};                                                        \
         struct wait wait;                                                                  \
         bool passes = has_pass(key, first_place(key)) || has_pass(key, second_place(key)); \
+        bool on = library_start();                                                         \
         if (!real.symbol)                                                                  \
             return MISSING;                                                                \
+        if (!on)                                                                           \
+            return real.symbol arguments;                                                  \
         if (!passes)                                                                       \
             gate_enter(key, true, &ticket);                                                \
-        if (!library_on())                                                                 \
-            return real.symbol arguments;                                                  \
         gates_wait_begins_for(key, &wait);                                                 \
         CUresult result = real.symbol arguments;                                           \
+        wait.failed = result != CUDA_SUCCESS;                                              \
         gates_wait_ends(&wait);                                                            \
         if (!passes)                                                                       \
             gate_leave(&ticket);                                                           \

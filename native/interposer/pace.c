@@ -77,6 +77,7 @@ static void record(struct lane *lane, uint64_t now_ns)
         return;
     marker->launches = lane->launched;
     marker->put_ns = now_ns;
+    marker->awaited = false;
     marker->counted = lane->gate->paced && !lane->dirty;
     lane->tail = (lane->tail + 1) % MARKERS;
     lane->marked_ns = now_ns;
@@ -207,7 +208,7 @@ static void reached(struct lane *lane, struct marker *marker, uint64_t now_ns)
     lane->head = (lane->head + 1) % MARKERS;
     if (unfinished(lane) || lane->head != lane->tail)
         lane->seen_ns = lane->seen_ns > at_ns ? lane->seen_ns : at_ns;
-    else if (at_ns > marker->put_ns + AT_ONCE_NS)
+    else if (marker->awaited || at_ns > marker->put_ns + AT_ONCE_NS)
         stretch_ends(lane, at_ns);
     else /* what it stands behind had ended some time before */
         stretch_has_ended(lane, marker->put_ns);
@@ -290,6 +291,7 @@ static void poll_lane(struct lane *lane, uint64_t now_ns)
     while (started && lane->head != lane->tail) {
         CUresult result = real.cuEventQuery(lane->ring[lane->head].event);
         if (result == CUDA_ERROR_NOT_READY) {
+            lane->ring[lane->head].awaited = true;
             seen_working(lane, lane->ring[lane->head].put_ns, now_ns);
             break;
         }
@@ -369,9 +371,9 @@ static void mark_at_wait(struct lane *lane, uint64_t now_ns)
         record_from_elsewhere(lane, now_ns);
 }
 
-void lane_mark_first(struct lane *lane, uint64_t now_ns)
+void lane_mark_launch(struct lane *lane, uint64_t now_ns)
 {
-    if (is_capturing(lane))
+    if (is_capturing(lane) || is_barrier(lane)) /* another thread may have launched since */
         return;
     record(lane, now_ns);
     lane->marked_ns = 0; /* if more is launched, that is due when the program waits */
@@ -379,7 +381,7 @@ void lane_mark_first(struct lane *lane, uint64_t now_ns)
 
 void lane_mark_at_wait(struct lane *lane, uint64_t now_ns)
 {
-    if (lane->stretch_ns || lane->gate->paced)
+    if ((lane->stretch_ns || lane->gate->paced) && !is_barrier(lane))
         mark_at_wait(lane, now_ns);
 }
 
@@ -451,6 +453,7 @@ uint64_t lanes_watch(struct gate *gate, uint64_t now_ns)
         else if (!worked)
             look_for_unseen(lane, now_ns);
         any_ended = any_ended || (worked && !lane->stretch_ns);
+        any_ended = any_ended || (worked && lane->passed && !is_reachable(lane)); /* only its thread can mark it */
         if (!lane->stretch_ns)
             continue;
         uint64_t after_ns = (now_ns - lane->stretch_ns) / ASK_PART;

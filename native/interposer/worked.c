@@ -4,8 +4,8 @@
 #include "gate.h"
 
 #define MEASURE_EVERY_NS (MS / 4)
-/* One that takes much longer is found at work by the thread; what seems to is a program that was woken late. */
 #define ALIKE_MORE_NS (MS / 4)
+#define WAKING_NS (MS / 10)
 #define UNSEEN_MOST_NS (20 * MS) /* so often is looked; a longer absence is a stopped program's */
 
 static bool any_open(const struct gate *gate)
@@ -28,14 +28,26 @@ static void burst_begins(struct worked *worked, uint64_t now_ns)
     worked->measuring = true;
 }
 
-static uint64_t between(int64_t least, int64_t value, int64_t most)
+/* One that was waited for as long, but for what waking up takes, was as long; else the difference counts. One that takes much
+ * longer is found at work by the thread; what seems to is a program that was woken late. */
+static uint64_t alike(int64_t length_ns, int64_t longer_ns)
 {
-    return (uint64_t)(value < least ? least : value > most ? most : value);
+    if (longer_ns > -(int64_t)WAKING_NS && longer_ns < (int64_t)WAKING_NS)
+        return (uint64_t)length_ns;
+    int64_t value_ns = length_ns + longer_ns, most_ns = 2 * length_ns + (int64_t)ALIKE_MORE_NS;
+    return (uint64_t)(value_ns < 0 ? 0 : value_ns > most_ns ? most_ns : value_ns);
+}
+
+/* At random, so that of kinds of bursts that come in turn each is measured. */
+static uint64_t measure_after_ns(const struct worked *worked)
+{
+    uint64_t mixed = worked->voided_ns * 0x9E3779B97F4A7C15ULL >> 40;
+    return MEASURE_EVERY_NS / 2 + mixed % MEASURE_EVERY_NS;
 }
 
 bool burst_is_measured(const struct worked *worked, uint64_t now_ns)
 {
-    return worked->voided || !worked->burst_to_ns || now_ns - worked->voided_ns >= MEASURE_EVERY_NS;
+    return worked->voided || !worked->burst_to_ns || now_ns - worked->voided_ns >= measure_after_ns(worked);
 }
 
 /* Whoever waits has launched before; else somebody may have since the last look, a tick ago. */
@@ -52,12 +64,12 @@ bool burst_ends(struct gate *gate, bool unseen, uint64_t now_ns)
     if (worked->burst_to_ns && !any_open(gate)) {
         int64_t length_ns = (int64_t)(worked->burst_to_ns - worked->burst_from_ns);
         if (worked->measuring)
-            worked->beyond_wait_ns = length_ns - waited_ns - (int64_t)worked->marking_ns;
+            worked->waited_ns = waited_ns + (int64_t)worked->marking_ns;
         else if (unseen && !worked->voided)
-            worked->alike_ns += between(0, waited_ns + worked->beyond_wait_ns, 2 * length_ns + ALIKE_MORE_NS);
+            worked->alike_ns += alike(length_ns, waited_ns - worked->waited_ns);
     }
     worked->measuring = false;
-    if (worked->voided || now_ns - worked->voided_ns < MEASURE_EVERY_NS)
+    if (worked->voided || now_ns - worked->voided_ns < measure_after_ns(worked))
         return false;
     worked->voided = true;
     worked->voided_ns = now_ns;

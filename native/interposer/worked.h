@@ -42,7 +42,7 @@ struct worked {
     bool measuring;     /* the present one is measured */
     bool voided;        /* whoever launches comes by: nothing is launched unseen */
     uint64_t alike_ns;  /* what those that were not since the last that was are taken for */
-    int64_t beyond_wait_ns; /* how much longer than the program waited the last that was measured took, or shorter */
+    int64_t waited_ns;  /* for how long the program waited for the last that was measured */
     unsigned int waiting; /* threads that wait for work */
     uint64_t wait_ns;     /* when the last of them began to */
     uint64_t burst_from_ns, burst_to_ns, voided_ns;

@@ -6,6 +6,7 @@ import pytest
 
 from nvshare.core import events
 from nvshare.core.books.figures import HERE
+from nvshare.core.books.gpu_time import SLOT_NS, SLOTS_TOLD
 from nvshare.core.view.snapshot import Checkpoint
 from tests.core.test_figures import GIB, GPU, MS, SECOND, Bench
 
@@ -260,3 +261,25 @@ def test_what_was_counted_too_much_is_made_up_for_by_the_next_daemon() -> None:
     after.do(events.BusyReported(1, 170 * MS, 0, 170 * MS))
     after.settle()
     assert shown(after, "a")["gpu_time"] == 140 * MS
+
+
+def test_who_shared_the_card_is_taken_to_have_shared_it_while_nobody_was_there() -> None:
+    """Two that have work half of the time, at the same time: each has had a quarter of it."""
+    bench = Bench()
+    half = ((1 << 100) - 1) << (SLOTS_TOLD - 100)
+    for key in (1, 2):
+        bench.client(key, f"p{key}")
+        bench.do(events.LockRequested(key))
+    for step in range(40):
+        bench.pass_ms(100)
+        for key in (1, 2):
+            worked_ns = (step + 1) * 50 * MS
+            bench.do(events.BusyReported(key, worked_ns, 0, worked_ns, bench.now_ns // SLOT_NS, half))
+    bench.settle()
+    before_ns = [shown(bench, f"p{key}")["gpu_time"] for key in (1, 2)]
+    assert before_ns == pytest.approx([1000 * MS] * 2, rel=0.05)
+    after = successor(bench, away_ms=2000)
+    for key in (1, 2):
+        resume(after, key, f"p{key}", 2000 + 1000)
+    grown_ns = [shown(after, f"p{key}")["gpu_time"] - before_ns[key - 1] for key in (1, 2)]
+    assert grown_ns == pytest.approx([500 * MS] * 2, rel=0.1), "1000 each without what is known of before"

@@ -161,6 +161,15 @@ def test_only_the_same_process_resumes(daemon: DaemonProcess) -> None:
     assert daemon.connect().resume(former).type is T.RESUMED
 
 
+def test_who_met_a_daemon_that_wrote_nothing_down_resumes_with_the_next(daemon: DaemonProcess) -> None:
+    """It has the epoch of one that is in no checkpoint; what it was before is known."""
+    former = daemon.client("former")
+    daemon.wait_status(lambda found: found["checkpoints_written"] >= 1)
+    daemon.kill()
+    daemon.start()
+    assert daemon.connect().resume(former, epoch=former.epoch + 1).type is T.RESUMED
+
+
 def test_a_dead_peer_is_refused(daemon: DaemonProcess) -> None:
     """It connects, says all it has to say and dies before anybody accepts."""
     os.kill(daemon.pid, signal.SIGSTOP)

@@ -80,6 +80,7 @@ def _expect_client(gpu: Gpu, record: ClientRecord, taken_ns: int, now_ns: int) -
         record.worked_ns,
         record.heard_ns,
         record.excess_ns,
+        record.part_permille,
     )
     gpu.returning.expect(record.client, expected, now_ns)
     tenant = gpu.tenants[record.pod]

@@ -47,6 +47,7 @@ class SavedClient(msgspec.Struct, frozen=True):
     worked_ns: int = -1
     heard_ns: int = 0
     excess_ns: int = 0
+    part_permille: int = 1000
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -110,6 +111,7 @@ def saved_from(draft: Draft) -> Saved:
                 record.worked_ns,
                 record.heard_ns,
                 record.excess_ns,
+                record.part_permille,
             )
             for m, record in live
         ],
@@ -134,7 +136,16 @@ def members_of(saved: Saved) -> list[Member]:
             gpu=c.gpu,
             epoch=c.epoch,
             pidfd=-1,
-            told=ClientRecord(c.client, c.pod, c.gpu, c.billed_busy_ns, c.worked_ns, c.heard_ns, c.excess_ns),
+            told=ClientRecord(
+                c.client,
+                c.pod,
+                c.gpu,
+                c.billed_busy_ns,
+                c.worked_ns,
+                c.heard_ns,
+                c.excess_ns,
+                min(max(c.part_permille, 0), 1000),
+            ),
         )
         for c in saved.clients
     ]

@@ -91,6 +91,7 @@ class Work:
         "heard_ns",
         "nvml_ns",
         "nvml_told",
+        "part_permille",
         "presumed_ns",
         "resumed",
         "shared_at_ns",
@@ -120,6 +121,7 @@ class Work:
         self.differs_ns = 0  # counted beyond it while alone, or less, as far as it may be late
         self.compared_ns = now_ns
         self.nvml_told = False
+        self.part_permille = 1000  # of its work, what it had for itself lately
         self.resumed = False  # since NVML last told
         self.slots = 0  # in which it had work and which are not looked at yet, from ...
         self.first_slot = 0
@@ -197,6 +199,11 @@ class Work:
         correction_ns = min(had_ns, self.excess_ns)
         self.excess_ns -= correction_ns
         return had_ns - correction_ns
+
+    def learn_part(self, part: float) -> None:
+        """Of the work that was just divided so much was its own."""
+        part_permille = int(part * self.worth_permille)
+        self.part_permille = (3 * self.part_permille + part_permille) // 4
 
     def had_part(self, had_ns: int, shared: bool) -> int:
         """The same of what was divided; what the card spends on switching between several is no work."""
@@ -276,6 +283,7 @@ class GpuTime:
         """The card worked that long for a client that had it for itself, or with others of its pod."""
         work = client.work
         work.alone_ns += worked_ns
+        work.part_permille = 1000
         work.forget_slots_alone()
         if not client.reports_busy:
             work.told_ns += worked_ns
@@ -375,6 +383,7 @@ class GpuTime:
         for client, own, count, part in zip(sharers, slots, told, parts(slots), strict=True):
             work = client.work
             had_ns = round(work.take(own.bit_count(), count) * part)
+            work.learn_part(part)
             had_ns = work.had_part(had_ns, shared=len(sharers) > 1)
             if had_ns:
                 client.tenant.had_gpu_time(self._from_ns, now_ns, had_ns)

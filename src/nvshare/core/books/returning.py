@@ -3,8 +3,9 @@
 Rules:
 1. They are waited for, for a while; what each was billed and had told is remembered until it is back or gone
    for good.
-2. Each tells how long it had work on the card meanwhile, and none when. So that is divided when all have told
-   or are not waited for any longer: each had what it told, in proportion where that is more than the time.
+2. Each tells how long it had work on the card meanwhile, and none when. So each is taken to have had as much
+   of it for itself as lately; and when all have told or are not waited for any longer, it is cut in proportion
+   where that is more than the time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Expected(NamedTuple):
     worked_ns: int = -1  # what it had told of its work, as far as that is counted; -1 if nobody knows
     heard_ns: int = 0  # when that was so
     excess_ns: int = 0  # what was counted beyond that, and is to be made up for
+    part_permille: int = 1000  # what of its work it had for itself lately
 
 
 class Uncounted:

@@ -70,7 +70,7 @@ def report_absence(gpu: Gpu, client: Client, expected: Expected, worked_ns: int,
     if expected.worked_ns < 0:
         return
     client.work.begin(expected.worked_ns, expected.heard_ns, expected.excess_ns)
-    more_ns = client.work.tell(worked_ns, now_ns)
+    more_ns = client.work.tell(worked_ns, now_ns) * expected.part_permille // 1000
     if more_ns > 0:
         returning.note_work(client, more_ns, now_ns - expected.heard_ns)
 

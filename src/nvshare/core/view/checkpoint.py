@@ -125,6 +125,7 @@ class Gathering:
                 client.work.told_ns - uncounted_ns,
                 client.work.heard_ns - uncounted_ns,  # it told no less time ago
                 client.work.excess_ns,
+                client.work.part_permille,
             )
         self._totals[tenant.pod, gpu.key] = _pod_record(gpu, tenant, now_ns)
         lag_ns = _settled_lag_ns(gpu, tenant, now_ns)

@@ -99,6 +99,7 @@ class ClientRecord:
     worked_ns: int = -1  # what it has told of its work, as far as that is in its pod's totals; -1: unknown
     heard_ns: int = 0  # when that was so
     excess_ns: int = 0  # what is counted beyond that, and is to be made up for
+    part_permille: int = 1000  # what of its work it had for itself lately
 
 
 @dataclass(frozen=True, slots=True)
