@@ -6,6 +6,8 @@ import fcntl
 import os
 import subprocess
 
+import pytest
+
 from tests.interposer.harness import Node, daemon_pid, line_of, stopped, tell
 
 MIB = 1 << 20
@@ -63,3 +65,9 @@ def test_a_cancelled_thread_leaves_nothing_locked(node: Node) -> None:
         assert line_of(child) == "cancelled"
     out, _ = node.finish(child)
     assert out == "PASS\n"
+
+
+@pytest.mark.parametrize("percent", [100, 60])
+def test_a_thread_cancelled_at_a_wait_leaves_nothing_locked(node: Node, percent: int) -> None:
+    node.set_quota("cancelled", core_percent=percent)
+    assert node.run(node.program("cancel_wait"), pod="cancelled")[0] == "PASS\n"

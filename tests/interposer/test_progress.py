@@ -77,3 +77,9 @@ def test_a_stopped_holder_stops_nobody(node: Node, rounds: int) -> None:
 
 def _holds(node: Node, pod: str) -> bool:
     return any(client["pod"] == pod and client["state"] == "running" for client in node.clients())
+
+
+@pytest.mark.parametrize("percent", [100, 60])
+def test_a_wait_for_the_legacy_stream_holds_up_no_other(node: Node, percent: int) -> None:
+    node.set_quota("legacy", core_percent=percent)
+    assert node.run(node.program("barrier"), pod="legacy")[0] == "PASS\n"

@@ -4,8 +4,8 @@ Rules:
 1. They are waited for, for a while; what each was billed and had told is remembered until it is back or gone
    for good.
 2. Each tells how long it had work on the card meanwhile, and none when. So each is taken to have had as much
-   of it for itself as lately; and when all have told or are not waited for any longer, it is cut in proportion
-   where that is more than the time.
+   of it for itself as lately; and when all have told or are not waited for any longer, it is cut in
+   proportion where that is more than the time.
 """
 
 from __future__ import annotations
