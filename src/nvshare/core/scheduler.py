@@ -22,6 +22,7 @@ from nvshare.core.gpu import Gpu
 from nvshare.core.grant import COUNTING_VERSION, Recalls
 from nvshare.core.limits import Limits
 from nvshare.core.policy import billing, decide, turns, uncontended
+from nvshare.core.policy.measured import measured
 from nvshare.core.settings import Settings
 from nvshare.core.standing import HOLDING
 from nvshare.core.tenant import Client, Tenant
@@ -359,7 +360,7 @@ class Scheduler:
             here = [(c, worked_ns) for c, worked_ns in known if c is not None and c.gpu is gpu]
             gpu.gpu_time.sampled(here, min(event.at_ns, now_ns), now_ns)
             gpu.advance(now_ns)
-            billing.measured(gpu, here, now_ns)
+            measured(gpu, here, now_ns)
             self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:

@@ -208,10 +208,50 @@ class Client:
         self.work = former.work
 
 
+TRUSTED_DISPUTES: Final = 2
+DISTRUST_NS: Final = 60_000_000_000
+
+
+class Doubts:
+    """Where a tenant was billed for less than the card worked for it (``policy.measured``)."""
+
+    __slots__ = ("_caught", "_caught_ns", "_measured_ns", "_unbilled_ns")
+
+    def __init__(self) -> None:
+        self._measured_ns = -1
+        self._unbilled_ns = 0
+        self._caught = 0
+        self._caught_ns = 0
+
+    def pass_to(self, now_ns: int) -> int:
+        """For how long NVML was not asked; -1 if it never was."""
+        passed_ns = now_ns - self._measured_ns if self._measured_ns >= 0 else -1
+        self._measured_ns = now_ns
+        return passed_ns
+
+    def add(self, unbilled_ns: int, most_ns: int) -> int:
+        """So much was not billed; what is to be, if it is more than may be late."""
+        self._unbilled_ns = max(0, self._unbilled_ns + unbilled_ns)
+        if self._unbilled_ns <= most_ns:
+            return 0
+        caught_ns, self._unbilled_ns = self._unbilled_ns, 0
+        return caught_ns
+
+    def caught(self, now_ns: int) -> None:
+        if now_ns > self._caught_ns + DISTRUST_NS:
+            self._caught = 0
+        self._caught += 1
+        self._caught_ns = now_ns
+
+    def distrusted(self, now_ns: int) -> bool:
+        return self._caught > TRUSTED_DISPUTES and now_ns <= self._caught_ns + DISTRUST_NS
+
+
 class Habits:
     """What was learned of how a tenant works."""
 
     __slots__ = (
+        "doubts",
         "gap_known_ns",
         "gap_permille",
         "kernel_ns",
@@ -226,6 +266,7 @@ class Habits:
     )
 
     def __init__(self) -> None:
+        self.doubts = Doubts()
         self.tail_ns = TAIL_FIRST_GUESS_NS  # expected time from DROP to drained
         self.kernel_ns = 0  # longest kernel its clients reported lately
         self.gap_permille = 0  # busy time per unused time of a hold nobody shared, times 1000

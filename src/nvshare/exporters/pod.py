@@ -21,6 +21,7 @@ _HISTOGRAMS_AT_ONCE: Final = 32  # each has as many lines as bounds
 class _Shown(NamedTuple):
     gpu_time_ns: int
     billed_ns: int
+    disputes: int
     entitled_ns: int
     throttled_ns: int
     swap_ns: int
@@ -36,6 +37,7 @@ class _Row(NamedTuple):
 _TOTALS: Final[tuple[tuple[Metric, Callable[[_Row], Sample]], ...]] = (
     (c.POD_OCCUPIED, lambda r: (r.labels, r.totals.gpu_time_ns / 1e9)),
     (c.POD_BILLED, lambda r: (r.labels, r.totals.billed_ns / 1e9)),
+    (c.POD_DISPUTES, lambda r: (r.labels, r.totals.disputes)),
     (c.POD_ENTITLED, lambda r: (r.labels, r.totals.entitled_ns / 1e9)),
     (c.POD_THROTTLED, lambda r: (r.labels, r.totals.throttled_ns / 1e9)),
     (c.POD_SWAP, lambda r: (r.labels, r.totals.swap_ns / 1e9)),
@@ -134,6 +136,7 @@ def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
         _Shown(
             gpu.gpu_time_ns(tenant),
             gpu.billed_ns(tenant),
+            figures.disputes,
             gpu.entitled_ns(tenant),
             gpu.throttled_ns(tenant),
             gpu.swap_ns(figures),
@@ -145,7 +148,12 @@ def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
 def _of_departed(view: View, gpu: GpuCopy, pod: str, figures: PodFiguresCopy) -> _Row:
     labels = (*view.pod_labels(pod), gpu.gpu)
     totals = _Shown(
-        figures.gpu_time_ns, figures.billed_ns, figures.entitled_ns, figures.throttled_ns, figures.swap_ns
+        figures.gpu_time_ns,
+        figures.billed_ns,
+        figures.disputes,
+        figures.entitled_ns,
+        figures.throttled_ns,
+        figures.swap_ns,
     )
     worked_ns = max(figures.last_worked_ns, view.worked_ns.get(pod, -1))
     return _Row((pod, gpu.gpu), labels, totals, figures._replace(last_worked_ns=worked_ns))

@@ -121,6 +121,7 @@ class PodTotals(NamedTuple):
     last_worked_ns: int
     left_ns: int
     billed_ns: int = 0  # what was written down by a daemon that did not count it yet has none
+    disputes: int = 0
 
 
 class PodFigures:
@@ -128,6 +129,7 @@ class PodFigures:
 
     __slots__ = (
         "billed_ns",
+        "disputes",
         "each_mark",
         "entitled_mark_ns",
         "entitled_ns",
@@ -147,6 +149,7 @@ class PodFigures:
     def __init__(self) -> None:
         self.gpu_time_ns = 0
         self.billed_ns = 0
+        self.disputes = 0  # bills that NVML contradicted
         self.entitled_ns = 0
         self.throttled_ns = 0
         self.swap_ns = 0
@@ -166,6 +169,7 @@ class PodFigures:
         found = PodFigures()
         found.gpu_time_ns = self.gpu_time_ns
         found.billed_ns = self.billed_ns
+        found.disputes = self.disputes
         found.entitled_ns = self.entitled_ns
         found.throttled_ns = self.throttled_ns
         found.swap_ns = self.swap_ns
@@ -194,11 +198,13 @@ class PodFigures:
             self.last_worked_ns,
             self.left_ns,
             self.billed_ns,
+            self.disputes,
         )
 
     def restore(self, totals: PodTotals) -> None:
         self.gpu_time_ns = totals.gpu_time_ns
         self.billed_ns = totals.billed_ns
+        self.disputes = totals.disputes
         self.entitled_ns = totals.entitled_ns
         self.throttled_ns = totals.throttled_ns
         self.swap_ns = totals.swap_ns
@@ -251,6 +257,9 @@ class PodFigures:
             bill_ns = occupied_part(part_ns, held_ns, bill_ns)
         self.billed_ns += bill_ns
         return bill_ns
+
+    def dispute(self) -> None:
+        self.disputes += 1
 
     def charge(self, bill_ns: int) -> None:
         """Billed without a hold."""

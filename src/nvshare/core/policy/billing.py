@@ -33,7 +33,7 @@ def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: in
     if not client.holds:
         return False
     tenant = client.tenant
-    idle = idle_ns > 0
+    idle = idle_ns > 0 and not tenant.habits.doubts.distrusted(now_ns)
     changed = idle != client.idle
     if changed:
         account = tenant.account
@@ -81,20 +81,6 @@ def count_absences(gpu: Gpu, now_ns: int) -> None:
         client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, client.work.corrected(worked_ns))
 
 
-def measured(gpu: Gpu, clients: list[tuple[Client, int]], now_ns: int) -> None:
-    """NVML tells for how long the card worked for some clients, since it last did."""
-    worked: dict[Tenant, int] = {}
-    for client, worked_ns in clients:
-        worked[client.tenant] = worked.get(client.tenant, 0) + worked_ns
-    for tenant, worked_ns in worked.items():
-        if tenant.limited and tenant.queues_blindly:
-            account = tenant.account
-            billed_ns = account.billed_ns + account.held_since_settled(now_ns)
-            since_ns = tenant.habits.since_measured(billed_ns)
-            if not gpu.floor.undrained:  # who runs beside others takes longer, and is billed for that
-                lag.give_back(gpu, tenant, since_ns, worked_ns)
-
-
 def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
     """Bill without a hold; its place in a queue is by what it was billed."""
     if bill_ns <= 0:
@@ -116,6 +102,8 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int, told: bool = True) -> None:
     client = hold.client
     if not told:
         bill_ns = account.expected_ns(now_ns)
+    elif tenant.habits.doubts.distrusted(now_ns):
+        bill_ns = held_ns  # what it says was caught to be less than it had (``measured``)
     elif client is not None and not hold.shared and client.version >= 3:
         busy_ns = hold.busy_since_settled(client.busy_ns)
         if hold.exclusive:

@@ -33,6 +33,7 @@ class PodFiguresCopy(NamedTuple):
 
     gpu_time_ns: int
     billed_ns: int
+    disputes: int
     entitled_ns: int
     entitled_mark_ns: int
     throttled_ns: int
@@ -334,6 +335,7 @@ def _pod_figures(figures: PodFigures) -> tuple[Any, ...]:
     return (
         figures.gpu_time_ns,
         figures.billed_ns,
+        figures.disputes,
         figures.entitled_ns,
         figures.entitled_mark_ns,
         figures.throttled_ns,

@@ -21,6 +21,13 @@ POD_BILLED = row(
     " completion of its turns, with gaps of up to 2 ms. Of pods without a quota that run at once: its part.",
     "scheduler",
 )
+POD_DISPUTES = row(
+    "nvshare_pod_disputed_bills_total",
+    POD_GPU,
+    "Bills of the pod that NVML contradicted: the GPU had worked longer for it than it was billed, and it"
+    " was billed the rest. Caught again and again, it is billed by what it holds.",
+    "scheduler",
+)
 POD_ENTITLED = row(
     "nvshare_pod_gpu_entitled_seconds_total",
     POD_GPU,

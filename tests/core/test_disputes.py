@@ -1,0 +1,91 @@
+"""Bills that NVML contradicts: lies about busy time do not pay, and honest pods are not doubted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from nvshare.core import events
+from tests.core.test_figures import GPU, MS, Bench
+
+SAMPLE_MS = 1000
+
+
+class Pair:
+    """Two pods with quotas that always have work. The first tells of its busy time what it likes."""
+
+    def __init__(self, first: int, second: int, told: Callable[[int], int], idle: bool = False) -> None:
+        self.bench = Bench()
+        self.told = told
+        self.idle = idle
+        self.worked_ns = {1: 0, 2: 0}
+        self.sampled_ns = {1: 0, 2: 0}
+        for key, percent in ((1, first), (2, second)):
+            self.bench.client(key, f"p{key}", percent)
+            self.bench.do(events.LockRequested(key))
+
+    def say(self, key: int) -> int:
+        return self.told(self.worked_ns[key]) if key == 1 else self.worked_ns[key]
+
+    def run(self, seconds: int) -> dict[int, float]:
+        before = dict(self.worked_ns)
+        for ms in range(1, seconds * 1000 + 1):
+            clients = self.bench.scheduler.clients
+            for key in self.worked_ns:
+                if clients[key].holds:
+                    self.worked_ns[key] += MS
+            self.bench.pass_ms(1)
+            for key in self.worked_ns:
+                if clients[key].dropping:
+                    told_ns = self.say(key)
+                    self.bench.do(events.LockReleased(key, told_ns, again=True, worked_ns=told_ns))
+                elif clients[key].holds and ms % 10 == 0:
+                    idle_ns = MS if self.idle and key == 1 else 0
+                    self.bench.do(events.BusyReported(key, self.say(key), idle_ns, self.say(key)))
+            if ms % SAMPLE_MS == 0:
+                self.sample()
+        return {key: (ns - before[key]) / (seconds * 10 * MS) for key, ns in self.worked_ns.items()}
+
+    def sample(self) -> None:
+        percents = {key: (ns - self.sampled_ns[key]) // (10 * MS) for key, ns in self.worked_ns.items()}
+        self.sampled_ns = dict(self.worked_ns)
+        told = tuple((key, percent * 10 * MS) for key, percent in percents.items())
+        self.bench.do(events.WorkSampled(GPU, self.bench.now_ns, told))
+
+    def disputes(self, key: int) -> int:
+        return self.bench.scheduler.gpus[GPU].tenants[f"p{key}"].figures.disputes
+
+
+@pytest.mark.parametrize("idle", [False, True])
+@pytest.mark.parametrize("told", [lambda _: 0, lambda ns: ns // 10], ids=["nothing", "a tenth"])
+def test_who_tells_less_than_it_had_gets_its_quota_and_little_more(
+    told: Callable[[int], int], idle: bool
+) -> None:
+    pair = Pair(10, 60, told, idle)
+    got = pair.run(30)
+    assert got[1] <= 15.0, "62 without NVML's word"
+    assert pair.disputes(1) > 0
+    assert pair.disputes(2) == 0
+    got = pair.run(30)
+    assert got[1] <= 12.0
+    assert got[2] == pytest.approx(60, abs=2)
+
+
+def test_the_honest_are_not_doubted() -> None:
+    pair = Pair(30, 60, lambda ns: ns)
+    got = pair.run(30)
+    assert (pair.disputes(1), pair.disputes(2)) == (0, 0)
+    assert got[1] == pytest.approx(30, abs=2)
+    assert got[2] == pytest.approx(60, abs=2)
+
+
+def test_who_was_caught_is_believed_again_when_it_has_been_honest_for_a_minute() -> None:
+    pair = Pair(20, 60, lambda _: 0)
+    pair.run(10)
+    lied_ns = pair.worked_ns[1]
+    pair.told = lambda ns: ns - lied_ns
+    pair.run(70)
+    before = pair.disputes(1)
+    assert pair.run(20)[1] == pytest.approx(20, abs=2)
+    assert pair.disputes(1) == before
