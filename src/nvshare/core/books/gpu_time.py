@@ -40,6 +40,7 @@ UNCERTAIN_PARTS: Final = 100
 """Of the time that passed: NVML's percents are rounded."""
 LEARN_FROM_NS: Final = 50_000_000
 WORTH_LEAST: Final = 500
+WORTH_MOST: Final = 1500
 UNKNOWN: Final = 1000
 UNEXPLAINED_NS: Final = 150_000_000
 """So much of a difference may be due to reports that are on their way."""
@@ -202,11 +203,11 @@ class Work:
 
     def learn_part(self, part: float) -> None:
         """Of the work that was just divided so much was its own."""
-        part_permille = int(part * self.worth_permille)
+        part_permille = min(1000, int(part * self.worth_permille))
         self.part_permille = (3 * self.part_permille + part_permille) // 4
 
     def had_part(self, had_ns: int, shared: bool) -> int:
-        """The same of what was divided; what the card spends on switching between several is no work."""
+        """The same of what was divided, as far as it was learned what that is worth: halves are not exact."""
         if shared:
             self.shared_ns += had_ns
             had_ns = had_ns * self.worth_permille // 1000
@@ -222,7 +223,7 @@ class Work:
         else:
             more_ns -= max(-rounded_ns, min(rounded_ns, more_ns))
             if self.shared_ns >= LEARN_FROM_NS:
-                worth_permille = max(WORTH_LEAST, min(1000, worked_ns * 1000 // self.shared_ns))
+                worth_permille = max(WORTH_LEAST, min(WORTH_MOST, worked_ns * 1000 // self.shared_ns))
                 if self.worth_permille != UNKNOWN:
                     worth_permille = (self.worth_permille + worth_permille) // 2
                 self.worth_permille = worth_permille
