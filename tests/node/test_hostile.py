@@ -269,15 +269,6 @@ def test_the_bound_of_clients_holds(open_path: Path) -> None:
         assert daemon.status()["clients"] == 3
 
 
-def test_silent_connections_make_room_for_those_that_speak(open_path: Path) -> None:
-    with running(open_path, bounds={"unregistered": 3}) as daemon:
-        silent = [daemon.connect() for _ in range(3)]
-        daemon.wait_status(lambda found: found["unregistered"] == 3)
-        assert daemon.client("speaks").client_id
-        assert all(client.ended() for client in silent[:1])
-        assert daemon.counters()["refused"]["handshake_timeout"] >= 1
-
-
 def test_a_handshake_has_its_time(open_path: Path) -> None:
     with running(open_path, bounds={"handshake_ns": 200_000_000}) as daemon:
         silent = daemon.connect()

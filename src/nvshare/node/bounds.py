@@ -10,9 +10,9 @@ class Bounds:
     clients: int = 4096
     clients_per_pod: int = 64
     clients_per_uid: int = 512  # of processes in no pod
-    unregistered: int = 256
+    unregistered: int = 2048  # connections that have not said what they are
+    unregistered_per_owner: int = 512  # of a pod, a container, or a user outside of them
     handshake_ns: int = 5_000_000_000
-    crowded_handshake_ns: int = 500_000_000  # while all places for unregistered connections are taken
     last_words_ns: int = 1_000_000_000  # to read what a process said before it ended
     output_bytes: int = 65_536  # beyond what the kernel buffers: about a hundred messages
     backlog: int = 4096

@@ -101,6 +101,11 @@ def read_token(directory: Path) -> str:
     return token
 
 
+def _never_full() -> bool:
+    """Of clients' connections: for one more that is silent, another one goes."""
+    return False
+
+
 class Service(Protocol):
     """What runs beside the daemon, on its loop, and knows it."""
 
@@ -200,10 +205,9 @@ class Daemon:
             sock_dir / directories.SCHEDULER_SOCKET, directories.SOCKET_MODE, bounds.backlog
         )
         loop, counters = roster.hub.loop, roster.hub.counters
-        client_listener = Listener(loop, clients, roster.welcome, roster.full, bounds, counters)
+        client_listener = Listener(loop, clients, roster.welcome, _never_full, bounds, counters)
         control_listener = Listener(loop, control, gate.welcome, gate.full, bounds, counters)
         gate.room_made = control_listener.start
-        roster.room_made = client_listener.start
         client_listener.start()
         control_listener.start()
         return [client_listener, control_listener]

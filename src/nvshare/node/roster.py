@@ -14,7 +14,6 @@ import os
 import secrets
 import socket
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
@@ -28,6 +27,7 @@ from nvshare.node.connection import Connection
 from nvshare.node.hub import Hub
 from nvshare.node.operators import Operators
 from nvshare.node.runs import Runs
+from nvshare.node.unregistered import Unregistered
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.identity import (
     PEER_DEAD,
@@ -37,6 +37,7 @@ from nvshare.pods.identity import (
     command_of,
     identify,
     open_process,
+    owner_of,
     unseen_peer,
 )
 from nvshare.pods.tenancy import Tenancy
@@ -100,8 +101,7 @@ class Roster:
         self.formers: dict[int, Member] = {}
         self.ended: deque[Ended] = deque(maxlen=bounds.clients)  # the last ones
         self._absent: dict[_Role, list[Member]] = {}  # members and formers without a connection
-        self.unregistered: dict[Connection, int] = {}  # -> since when
-        self.room_made: Callable[[], None] = lambda: None  # an unregistered connection has left its place
+        self.unregistered = Unregistered(bounds)
         self.runs = Runs(hub, tenancy, self._is_used, self.set_limits)
         self._operators = Operators(own_place, self._obey, self.note_refused)
         self._per_pod: Counter[str] = Counter()
@@ -110,18 +110,6 @@ class Roster:
         self._opening: set[asyncio.Task[object]] = set()
 
     # ---- connections -------------------------------------------------------------------------
-
-    def full(self) -> bool:
-        """No place for one more unregistered connection; those that dawdle make room first."""
-        if len(self.unregistered) < self.bounds.unregistered:
-            return False
-        now_ns = self.hub.clock()
-        for connection, since_ns in list(self.unregistered.items()):
-            if now_ns - since_ns < self.bounds.crowded_handshake_ns:
-                break  # in order of arrival
-            self._handshake_over(connection)
-        self.hub.loop.call_later(self.bounds.crowded_handshake_ns / 1e9, lambda: self.room_made())
-        return len(self.unregistered) >= self.bounds.unregistered
 
     def welcome(self, connection_socket: socket.socket) -> None:
         now_ns = self.hub.clock()
@@ -137,7 +125,7 @@ class Roster:
                     connection_socket.close()
                     return
         connection = Connection(self, connection_socket, peer, pidfd, refusal)
-        self.unregistered[connection] = now_ns
+        self._find_place(connection)
         connection.handshake = self.hub.loop.call_later(
             self.bounds.handshake_ns / 1e9, self._handshake_over, connection
         )
@@ -147,6 +135,12 @@ class Roster:
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
         self.hub.counters.callbacks.add(self.hub.clock() - now_ns)
+
+    def _find_place(self, connection: Connection) -> None:
+        pushed_out = self.unregistered.add(connection, owner_of(connection.peer))
+        if pushed_out is not None:
+            self.note_refused(pushed_out.peer, "too_many_silent", "said nothing, and others came")
+            pushed_out.abort()
 
     async def _open(self, connection: Connection, connection_socket: socket.socket) -> None:
         try:
@@ -158,7 +152,7 @@ class Roster:
             self.connection_ended(connection)
 
     def _handshake_over(self, connection: Connection) -> None:
-        if self.unregistered.pop(connection, None) is not None:
+        if self.unregistered.remove(connection):
             self.note_refused(connection.peer, "handshake_timeout", "said nothing in time")
             connection.abort()
 
@@ -166,8 +160,7 @@ class Roster:
         if connection.handshake is not None:
             connection.handshake.cancel()
             connection.handshake = None
-        if self.unregistered.pop(connection, None) is not None:
-            self.room_made()
+        self.unregistered.remove(connection)
 
     def connection_ended(self, connection: Connection) -> None:
         if connection.refusal == PEER_DEAD and connection in self.unregistered:

@@ -58,6 +58,18 @@ class Peer(NamedTuple):
     command: str = ""  # its name as it says itself, for people
 
 
+def owner_of(peer: Peer) -> str:
+    """Whose places a process takes: its pod's or container's, else its user's.
+
+    A container below ``user.slice`` counts for its user, who could name any number of them.
+    """
+    if peer.place.pod_uid:
+        return f"pod:{peer.place.pod_uid}"
+    if peer.place.container and peer.place != UNSEEN and "/" not in peer.place.container:
+        return f"container:{peer.place.container}"
+    return f"uid:{peer.uid}"
+
+
 def _read(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
