@@ -75,7 +75,7 @@ class MetricsService:
             self._note_step,
         )
         pages = Pages(collector.scrape, collector.page, lambda: not self._roster.formers or self._settled())
-        self._server = Server(pages.app(), _guard(config))
+        self._server = Server(pages.app(), _guard(config), daemon.bounds.metrics_connections)
         self._listener = self._listen(config.text("NVSHARE_METRICS_ADDR"))
         self._started_ns = self._hub.clock()
 

@@ -18,5 +18,7 @@ class Bounds:
     backlog: int = 4096
     accepts_per_callback: int = 4
     exhausted_pause_ns: int = 100_000_000
+    exhausted_calm_ns: int = 60_000_000_000  # without running out again, until it is worth a line once more
     control_connections: int = 64
+    metrics_connections: int = 512
     checkpoint_every_ns: int = 1_000_000_000

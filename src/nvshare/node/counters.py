@@ -60,7 +60,17 @@ def _by_name(counts: list[int]) -> dict[str, int]:
 
 
 class Counters:
-    __slots__ = ("callbacks", "disconnects", "events", "lag", "received", "refused", "scrape_steps", "sent")
+    __slots__ = (
+        "callbacks",
+        "disconnects",
+        "events",
+        "exhausted_ns",
+        "lag",
+        "received",
+        "refused",
+        "scrape_steps",
+        "sent",
+    )
 
     def __init__(self) -> None:
         self.received = [0] * 256  # by message type
@@ -68,6 +78,7 @@ class Counters:
         self.refused: Counter[str] = Counter()  # by reason
         self.disconnects = dict.fromkeys(DISCONNECTS, 0)  # of clients, by reason
         self.events: Counter[str] = Counter()  # what happened, by name
+        self.exhausted_ns = -1  # when descriptors or memory last ran out; -1: never
         self.callbacks = Durations()  # how long each callback held the loop
         self.scrape_steps = Durations()  # those of scrapes and of the front page alone
         self.lag = Durations()  # how late the loop was to a timer

@@ -10,7 +10,6 @@ import asyncio
 import gc
 import logging
 import os
-import resource
 import secrets
 import signal
 import sys
@@ -26,7 +25,7 @@ from nvshare.core import events
 from nvshare.core.audit import EVERY_EVENT, SAMPLED, Checking
 from nvshare.core.scheduler import Scheduler
 from nvshare.gpu.inventory import Device, GpuError, Inventory, parse_device_list
-from nvshare.node import checkpoint, directories, logs
+from nvshare.node import checkpoint, descriptors, directories, logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.config import Config, as_far_as_live, changed_live, needs_restart
 from nvshare.node.control import Control, Desk
@@ -78,13 +77,6 @@ def how_checked(config: Config) -> Checking:
     return EVERY_EVENT._replace(fatal=False) if config.switched_on("NVSHARE_CHECK") else SAMPLED
 
 
-def raise_descriptor_limit() -> int:
-    """As many descriptors as we may have: two for each client."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
-
-
 def read_token(directory: Path) -> str:
     """The secret that lets a browser in later; made once, kept over restarts."""
     path = directory / "token"
@@ -134,6 +126,7 @@ class Daemon:
     def run(self) -> int:
         """Until a signal ends it; the exit code."""
         handler = logs.start(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
+        self.bounds = descriptors.within(self.bounds, descriptors.raise_limit())
         try:
             self._locks.append(directories.take(self.config.private_dir, directories.PRIVATE_DIR_MODE))
             self._locks.append(directories.take(self.config.sock_dir, directories.SOCK_DIR_MODE))

@@ -2,7 +2,7 @@
 
 1. A connection that is accepted gets an answer; one that is not waits in the backlog and sees nothing.
 2. Out of descriptors or memory: accepting pauses for a moment. What was accepted but could not be looked at
-   is kept and looked at first.
+   is kept and looked at first. Each time is counted; the log has one line for all that follow each other.
 3. The owner may say that it is full; then accepting pauses until it says otherwise.
 """
 
@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from nvshare.node import logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.counters import Counters
 from nvshare.pods.identity import Exhausted
@@ -82,7 +84,7 @@ class Listener:
                 self._welcome(connection)
             except Exhausted:
                 self._kept.append(connection)
-                self._exhausted()
+                self._exhausted("what the kernel tells of a peer cannot be read")
                 return
 
     def _next(self) -> socket.socket | None:
@@ -95,13 +97,17 @@ class Listener:
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 self._counters.events["accept_failed"] += 1
-            self._exhausted()
+            self._exhausted(str(error))
             return None
         connection.setblocking(False)
         return connection
 
-    def _exhausted(self) -> None:
+    def _exhausted(self, why: str) -> None:
         self._counters.events["accept_paused_exhausted"] += 1
+        now_ns, last_ns = time.monotonic_ns(), self._counters.exhausted_ns
+        self._counters.exhausted_ns = now_ns
+        if last_ns < 0 or now_ns - last_ns > self._bounds.exhausted_calm_ns:
+            logs.warning("out of descriptors or memory, connections wait", why=why)
         self._stop_reading()
         if self._pause is None:
             self._pause = self._loop.call_later(self._bounds.exhausted_pause_ns / 1e9, self._resume)
