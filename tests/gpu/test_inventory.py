@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core.units import UnitError
-from nvshare.gpu.inventory import BELIEVED_MAX, Device, GpuError, Inventory, parse_device_list
+from nvshare.gpu.inventory import (
+    BELIEVED_MAX,
+    BELIEVED_PER_OWNER,
+    Device,
+    GpuError,
+    Inventory,
+    parse_device_list,
+)
 
 
 def key(number: int, kind: str = "GPU") -> str:
@@ -105,6 +112,19 @@ def test_without_knowledge_well_formed_keys_are_believed_up_to_a_bound() -> None
     with pytest.raises(GpuError, match="too_many_gpus"):
         inventory.resolve(key(BELIEVED_MAX))
     assert inventory.resolve(key(0))[0].number == 0
+
+
+def test_each_owner_makes_up_gpus_in_places_of_his_own() -> None:
+    inventory = Inventory((), believes=True)
+    for number in range(BELIEVED_PER_OWNER):
+        inventory.resolve(key(number), "uid:1")
+    with pytest.raises(GpuError, match="too_many_gpus"):
+        inventory.resolve(key(1000), "uid:1")
+    assert inventory.resolve(key(0), "uid:2")[0].number == 0, "one that is known costs nobody a place"
+    assert inventory.resolve(key(1000), "uid:2")[0].number == BELIEVED_PER_OWNER
+    inventory.forget(key(5))
+    assert inventory.resolve(key(1001), "uid:1")[0].number == 5, "its place and its number are free"
+    assert len(inventory.believed()) == BELIEVED_PER_OWNER + 1
 
 
 def test_a_list_of_gpus() -> None:

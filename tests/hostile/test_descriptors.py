@@ -45,18 +45,20 @@ def test_a_user_at_his_bound_leaves_descriptors_for_all_others(open_path: Path) 
     port = free_port()
     settings = {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_METRICS_ADDR": f"127.0.0.1:{port}"}
     options = {"bounds": {"clients_per_pod": 512}, "preexec_fn": lambda: limited(HARD, HARD)}
-    with running(open_path, environment=settings, **options) as daemon:
-        with stranger(lambda: fill(daemon.path)):
-            daemon.client("of-another-user").cycle()
-            status = daemon.status()
-            assert status["clients"] > 32
-            assert status["counters"]["refused"] == {"too_many_of_user": 1}
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SEC)
-            connection.request("GET", "/metrics")
-            text = connection.getresponse().read().decode()
-            connection.close()
-            assert 'nvshare_scheduler_accept_pauses_total{reason="exhausted"} 0' in text
-            assert f"nvshare_process_max_fds {HARD}" in text
+    with (
+        running(open_path, environment=settings, **options) as daemon,
+        stranger(lambda: fill(daemon.path)),
+    ):
+        daemon.client("of-another-user").cycle()
+        status = daemon.status()
+        assert status["clients"] > 32
+        assert status["counters"]["refused"] == {"too_many_of_user": 1}
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SEC)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        assert 'nvshare_scheduler_accept_pauses_total{reason="exhausted"} 0' in text
+        assert f"nvshare_process_max_fds {HARD}" in text
 
 
 def test_running_out_is_counted_always_and_logged_once(open_path: Path) -> None:

@@ -294,10 +294,10 @@ def test_11_2000_made_up_gpus_cost_nothing(daemon: DaemonProcess) -> None:
             reasons[answer.data if answer.type is T.REFUSED else "taken"] = (
                 reasons.get(answer.data if answer.type is T.REFUSED else "taken", 0) + 1
             )
-    assert reasons == {"taken": 64, "bad_gpu": 1000, "too_many_gpus": 936}
+    assert reasons == {"taken": 32, "bad_gpu": 1000, "too_many_gpus": 968}
     status = daemon.status()
-    assert status["gpus"] == 64
-    assert status["counters"]["refused"] == {"bad_gpu": 1000, "too_many_gpus": 936}
+    assert status["gpus"] == 32
+    assert status["counters"]["refused"] == {"bad_gpu": 1000, "too_many_gpus": 968}
     assert len(os.listdir(f"/proc/{daemon.pid}/task")) == before
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from nvshare.core import events
 from nvshare.gpu.inventory import Inventory
+from nvshare.node import logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.counters import Counters
 from nvshare.node.roster import Roster
@@ -35,6 +36,7 @@ class RecordingHub:
         self.told: dict[int, Any] = {}
         self.clock: Callable[[], int] = time.monotonic_ns
         self.changed = False
+        self.repeats = logs.Repeats()
         self.fed: list[events.Event] = []
         self.scheduler = SimpleNamespace(gpus={gpu_key(): None})
 

@@ -62,7 +62,6 @@ class MetricsService:
         self._overheads = Overheads()
         self._activity = Activity()
         self._paging = Paging()
-        self._repeats = logs.Repeats()
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
         self._work_told_ns: dict[str, int] = {}
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
@@ -211,14 +210,14 @@ class MetricsService:
         for tenant, disputes in before.items():
             if tenant.figures.disputes > disputes:
                 why = "NVML says that the GPU worked longer for it"
-                self._repeats.warning("bill disputed", pod=tenant.pod, gpu=gpu, why=why)
+                self._hub.repeats.warning("bill disputed", tenant.pod, pod=tenant.pod, gpu=gpu, why=why)
 
     def _note_step(self, held_ns: int) -> None:
         self._hub.counters.callbacks.add(held_ns)
         self._hub.counters.scrape_steps.add(held_ns)
 
     def _complain(self, exporter: str, error: Exception) -> None:
-        self._repeats.warning("exporter failed", exporter=exporter, why=repr(error))
+        self._hub.repeats.warning("exporter failed", logs.OURSELVES, exporter=exporter, why=repr(error))
 
     def view(self) -> View:
         """Everything of this moment: in one callback, but for the books of GPUs."""

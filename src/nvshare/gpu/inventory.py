@@ -5,7 +5,8 @@
    list or by ``all``. Nothing else is accepted. The index is NVML's number, in whatever order NVML told of
    GPUs; the place in the list, or in which a key was first named, is one only until then.
 3. Without NVML and without a list any well-formed ``GPU-`` key is believed, up to a bound: a daemon that
-   could be made to keep books for every made-up name would end with the node's memory.
+   could be made to keep books for every made-up name would end with the node's memory. Each owner, a pod or
+   a user, has places of his own; whoever keeps the books frees those of GPUs that nobody uses any more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from typing import Final, NamedTuple
 
 from nvshare.core.units import UnitError, parse_bytes
 
-BELIEVED_MAX: Final = 64
+BELIEVED_MAX: Final = 256
+BELIEVED_PER_OWNER: Final = 32
+NOBODY: Final = ""
+"""The owner of what a former daemon knew: bounded only with all others."""
 PREFIX_MIN: Final = 8
 _UUID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _GPU_KEY: Final = re.compile(rf"GPU-{_UUID}")
@@ -59,6 +63,7 @@ class Inventory:
     def __init__(self, devices: tuple[Device, ...], believes: bool) -> None:
         self._devices = {device.key: device for device in devices}
         self._believes = believes
+        self._believed: dict[str, str] = {}  # key -> the owner who named it first
         self._numbered: set[str] = set()  # those whose number is NVML's
 
     def devices(self) -> tuple[Device, ...]:
@@ -67,6 +72,7 @@ class Inventory:
     def learn(self, device: Device) -> bool:
         """The driver tells of a GPU: from now on it alone is believed. True if that is news."""
         self._believes = False
+        self._believed.pop(device.key, None)
         self._numbered.add(device.key)
         known = self._devices.get(device.key)
         self._devices[device.key] = device
@@ -84,17 +90,17 @@ class Inventory:
     def _in_order(self) -> list[Device]:
         return sorted(self._devices.values(), key=lambda device: device.number)
 
-    def resolve(self, text: str) -> list[Device]:
+    def resolve(self, text: str, owner: str = NOBODY) -> list[Device]:
         """What a client means by ``text``: one GPU or several, each once, in the order named."""
         if text == "all" and self._devices:
             return self._in_order()
         found: dict[str, Device] = {}
         for name in text.split(","):
-            device = self._one(name.strip())
+            device = self._one(name.strip(), owner)
             found[device.key] = device
         return list(found.values())
 
-    def _one(self, name: str) -> Device:
+    def _one(self, name: str, owner: str) -> Device:
         device = self._devices.get(name)
         if device is not None:
             return device
@@ -107,7 +113,7 @@ class Inventory:
             return self._devices[matches[0]]
         if matches:
             raise GpuError("ambiguous_gpu")
-        return self._believe(name)
+        return self._believe(name, owner)
 
     def _by_index(self, index: int) -> Device:
         found = [device for device in self._devices.values() if device.number == index]
@@ -118,13 +124,25 @@ class Inventory:
             raise GpuError("ambiguous_gpu")  # instances of one GPU that is split
         return found[0]
 
-    def _believe(self, name: str) -> Device:
+    def _believe(self, name: str, owner: str) -> Device:
         if not self._believes:
             raise GpuError("unknown_gpu")
         if not _GPU_KEY.fullmatch(name):
             raise GpuError("bad_gpu")
-        if len(self._devices) >= BELIEVED_MAX:
+        own = sum(1 for other in self._believed.values() if other == owner)
+        if len(self._devices) >= BELIEVED_MAX or (owner != NOBODY and own >= BELIEVED_PER_OWNER):
             raise GpuError("too_many_gpus")
-        device = Device(name, 0, len(self._devices))
-        self._devices[name] = device
-        return device
+        taken = {device.number for device in self._devices.values()}
+        number = next(number for number in range(len(taken) + 1) if number not in taken)
+        self._devices[name] = Device(name, 0, number)
+        self._believed[name] = owner
+        return self._devices[name]
+
+    def believed(self) -> list[str]:
+        """The keys that only clients have told of."""
+        return list(self._believed)
+
+    def forget(self, key: str) -> None:
+        """A GPU that was only believed, and that nobody uses any more."""
+        del self._believed[key]
+        del self._devices[key]

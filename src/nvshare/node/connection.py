@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from nvshare.core import events
 from nvshare.core.effects import Drop, Effect, Grant, Greet, TellCoreLimit, TellMemoryLimit, TellScheduling
-from nvshare.node import logs
 from nvshare.node.telling import FRAMES, TELLERS
-from nvshare.pods.identity import Peer
+from nvshare.pods.identity import Peer, owner_of
 from nvshare.wire.codec import Decoder, encode, format_client_id
 from nvshare.wire.dialects import V3, Dialect
 from nvshare.wire.faults import RemoteProtocolError
@@ -183,7 +182,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         teller = self._tellers.get(type(effect))
         if teller is not None:
             if self._hub.announcing:
-                _announce(effect)
+                self._announce(effect)
             if isinstance(effect, TellScheduling) and self.dialect.version < V3.version:
                 self._write(self._frames[Drop])  # its answer tells that all it sends behind is new
             self._write(teller(effect))
@@ -269,6 +268,15 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             self.ended_by = "overflow"
             self.abort()
 
+    def _announce(self, effect: Effect) -> None:
+        """A line that operators' tools look for: what is sent, to whom it is sent."""
+        repeats, owner = self._hub.repeats, owner_of(self.peer)
+        client = f"{effect[0]:016x}"
+        if isinstance(effect, TellMemoryLimit):
+            repeats.info("Sending UPDATE_LIMIT", owner, client=client, bytes=effect.limit_bytes)
+        elif isinstance(effect, TellCoreLimit):
+            repeats.info("Sending UPDATE_CORE_LIMIT", owner, client=client, percent=effect.percent)
+
     def abort(self) -> None:
         """End the connection; the rest follows from ``connection_lost``, in the loop's next round."""
         self.state = State.CLOSED
@@ -282,14 +290,6 @@ def _busy(client: int, arguments: tuple[int, ...]) -> events.BusyReported:
     busy_ns, idle_ns, worked_ns, slots_end, *words = arguments
     slots = words[0] | words[1] << 64 | words[2] << 128 | words[3] << 192
     return events.BusyReported(client, busy_ns, idle_ns, worked_ns, slots_end, slots)
-
-
-def _announce(effect: Effect) -> None:
-    """A line that operators' tools look for: what is sent, to whom it is sent."""
-    if isinstance(effect, TellMemoryLimit):
-        logs.info("Sending UPDATE_LIMIT", client=f"{effect.client:016x}", bytes=effect.limit_bytes)
-    elif isinstance(effect, TellCoreLimit):
-        logs.info("Sending UPDATE_CORE_LIMIT", client=f"{effect.client:016x}", percent=effect.percent)
 
 
 # What a registered client's message tells the core, beside the two that are made once.

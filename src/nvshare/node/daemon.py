@@ -276,6 +276,7 @@ class Daemon:
         now_ns = hub.clock()
         hub.counters.lag.add(max(0, now_ns - expected_ns))
         self._health.look(now_ns)
+        hub.repeats.flush()
         hub.loop.call_later(_PROBE_SEC, self._probe, now_ns + int(_PROBE_SEC * 1e9))
 
     def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -295,4 +296,5 @@ class Daemon:
         roster.close()
         (self.config.sock_dir / directories.SCHEDULER_SOCKET).unlink(missing_ok=True)
         (self.config.private_dir / directories.CONTROL_SOCKET).unlink(missing_ok=True)
+        hub.repeats.flush(at_end=True)
         logs.info("daemon ended")

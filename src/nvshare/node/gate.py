@@ -47,6 +47,7 @@ class Gate:
         self._roster = roster
         self._bounds = bounds
         self._loop = roster.hub.loop
+        self._repeats = roster.hub.repeats
         self._http = HttpConfig(
             app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=IDLE_SEC, ws="none"
         )
@@ -66,7 +67,7 @@ class Gate:
         try:
             peer, pidfd = identify(connection)
         except IdentityError as error:
-            logs.warning("control connection refused", reason=error.reason)
+            self._repeats.warning("control connection refused", logs.OTHERS, reason=error.reason)
             connection.close()
             return
         os.close(pidfd)
@@ -85,7 +86,7 @@ class Gate:
         try:
             await self._loop.connect_accepted_socket(protocol, connection)
         except OSError as error:
-            logs.warning("control connection lost", why=error)
+            self._repeats.warning("control connection lost", logs.OTHERS, why=error)
             connection.close()
 
     def close(self) -> None:

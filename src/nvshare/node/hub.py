@@ -49,10 +49,11 @@ class Hub:
         self.clock = clock
         self.told: dict[int, Connection] = {}  # by client id
         self.changed = False  # since the last checkpoint
+        self.gathering = False  # for a checkpoint: the GPUs in the books must stay
         self.announcing = False  # limits that are told now are to be in the log
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns = NEVER
-        self._repeats = logs.Repeats()
+        self.repeats = logs.Repeats()  # for all lines that strangers can cause
 
     def feed(self, event: Event) -> None:
         now_ns = self.clock()
@@ -100,13 +101,21 @@ class Hub:
         self.counters.events["grants_lost"] += 1
         self.feed(ClientDisconnected(client))
 
+    def forget_gpu(self, key: str) -> bool:
+        """Take a GPU out of the books, if nobody is in them who has a client there, a debt, or may return."""
+        gpu = self.scheduler.gpus.get(key)
+        if gpu is not None and (gpu.tenants or self.gathering):
+            return False
+        self.scheduler.gpus.pop(key, None)
+        return True
+
     def note_bug(self, where: str, error: BaseException | None) -> None:
         """Something raised that must not: told in full the first times, counted always."""
         self.counters.events["callback_raised"] += 1
         if self.counters.events["callback_raised"] <= _BUGS_TOLD:
             logs.LOGGER.error("callback raised: %s", where, exc_info=error)
         else:
-            self._repeats.warning("callback raised", where=where, why=repr(error))
+            self.repeats.warning("callback raised", logs.OURSELVES, where=where, why=repr(error))
 
     def arm(self, now_ns: int) -> None:
         """After anything the core was told."""

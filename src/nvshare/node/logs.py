@@ -3,7 +3,9 @@
 1. A line is an event in words and fields: ``TIME LEVEL words key=value``, or one JSON object.
 2. A field's value is quoted when it contains anything but plain characters, so nobody writes lines for us.
 3. Lines wait in a bounded queue for a thread; a log nobody reads costs lines, never time.
-4. What strangers can cause again and again is told ten times a second at most.
+4. What strangers can cause again and again is told ten times a second at most for each kind of line and
+   each owner (a pod, or a user), and a hundred times for each kind. One more line says how many were kept
+   back, and who caused most of them.
 """
 
 from __future__ import annotations
@@ -15,11 +17,18 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final, TextIO
 
 LOGGER: Final = logging.getLogger("nvshare")
 QUEUE_MAX: Final = 10_000
 REPEATS_PER_SEC: Final = 10
+REPEATS_IN_ALL_PER_SEC: Final = 100
+OWNERS_MAX: Final = 256
+OTHERS: Final = "others"
+OURSELVES: Final = "nvshare"
+"""The owner of what no stranger, but an operator or the daemon itself causes."""
 LEVELS: Final = {
     "error": logging.ERROR,
     "warning": logging.WARNING,
@@ -129,19 +138,62 @@ def warning(words: str, **fields: object) -> None:
     event(logging.WARNING, words, **fields)
 
 
+class _Second:
+    """What was said of one kind in the present second."""
+
+    __slots__ = ("by_owner", "kept_back", "level", "told")
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.told = 0
+        self.kept_back = 0
+        self.by_owner: Counter[str] = Counter()
+
+    def permits(self, owner: str) -> bool:
+        if owner not in self.by_owner and len(self.by_owner) >= OWNERS_MAX:
+            owner = OTHERS
+        self.by_owner[owner] += 1
+        if self.told >= REPEATS_IN_ALL_PER_SEC or self.by_owner[owner] > REPEATS_PER_SEC:
+            self.kept_back += 1
+            return False
+        self.told += 1
+        return True
+
+
 class Repeats:
-    """Lets a kind of line through a bounded number of times a second, and says how many it kept back."""
+    """What strangers can cause again and again (rule 4).
 
-    def __init__(self) -> None:
-        self._second: dict[str, tuple[int, int]] = {}
+    Somebody calls ``flush`` a few times a second, so that what was kept back is told when a flood is over.
+    """
 
-    def warning(self, words: str, **fields: object) -> None:
-        second = int(time.monotonic())
-        last, count = self._second.get(words, (second, 0))
-        if last != second:
-            if count > REPEATS_PER_SEC:
-                warning(f"{words}: more of the same", kept_back=count - REPEATS_PER_SEC)
-            count = 0
-        self._second[words] = (second, count + 1)
-        if count < REPEATS_PER_SEC:
-            warning(words, **fields)
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._now = int(clock())
+        self._kinds: dict[str, _Second] = {}
+
+    def info(self, kind: str, owner: str, words: str = "", /, **fields: object) -> None:
+        self._say(logging.INFO, kind, owner, words, fields)
+
+    def warning(self, kind: str, owner: str, words: str = "", /, **fields: object) -> None:
+        self._say(logging.WARNING, kind, owner, words, fields)
+
+    def _say(self, level: int, kind: str, owner: str, words: str, fields: dict[str, object]) -> None:
+        if not LOGGER.isEnabledFor(level):
+            return
+        self.flush()
+        second = self._kinds.get(kind)
+        if second is None:
+            second = self._kinds[kind] = _Second(level)
+        if second.permits(owner):
+            event(level, words or kind, **fields)
+
+    def flush(self, at_end: bool = False) -> None:
+        now = int(self._clock())
+        if now == self._now and not at_end:
+            return
+        self._now = now
+        kinds, self._kinds = self._kinds, {}
+        for kind, second in kinds.items():
+            if second.kept_back:
+                [(owner, _)] = second.by_owner.most_common(1)
+                event(second.level, f"{kind}: {second.kept_back} more like it", most_by=owner)

@@ -80,6 +80,10 @@ def _ended(member: Member) -> Ended:
     return Ended(member.process, member.gpu, member.pod, member.uid, member.command)
 
 
+def _owner(member: Member) -> str:
+    return member.pod if member.in_pod else f"uid:{member.uid}"
+
+
 _Role = tuple[Process, str, str]
 
 
@@ -106,7 +110,7 @@ class Roster:
         self._operators = Operators(own_place, self._obey, self.note_refused)
         self._per_pod: Counter[str] = Counter()
         self._per_uid: Counter[int] = Counter()
-        self._repeats = logs.Repeats()
+        self._repeats = hub.repeats
         self._opening: set[asyncio.Task[object]] = set()
 
     # ---- connections -------------------------------------------------------------------------
@@ -147,7 +151,7 @@ class Roster:
             protocol = cast(asyncio.Protocol, connection)
             await self.hub.loop.connect_accepted_socket(lambda: protocol, connection_socket)
         except OSError as error:
-            self._repeats.warning("connection lost at once", detail=error)
+            self._repeats.warning("connection lost at once", owner_of(connection.peer), detail=error)
             connection_socket.close()
             self.connection_ended(connection)
 
@@ -176,7 +180,7 @@ class Roster:
         self._absent.setdefault(_role(member), []).append(member)
         self.hub.told.pop(member.client, None)
         self.hub.feed(events.ClientDisconnected(member.client))
-        logs.info("client disconnected", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu)
+        self._tell("client disconnected", member)
 
     def _close_pidfd(self, pidfd: int) -> None:
         if pidfd >= 0:
@@ -190,7 +194,7 @@ class Roster:
         member = self.members.get(connection.client)
         if member is not None and member.pidfd == connection.pidfd:
             self._member_gone(member, "process ended", "ended")
-            self._withdraw_environment(member.pod)
+            self._withdraw_environment(member)
             connection.abort()
             return
         self._close_pidfd(connection.pidfd)
@@ -203,7 +207,7 @@ class Roster:
         self._strike_out(member, reason)
         self.ended.append(_ended(member))
         self.hub.feed(events.ProcessGone(member.client))
-        logs.info("client gone", client=f"{member.client:016x}", pod=member.pod, gpu=member.gpu, why=why)
+        self._tell("client gone", member, why=why)
         self.runs.forget_soon(member.pod)
 
     def _strike_out(self, member: Member, reason: str) -> None:
@@ -229,11 +233,11 @@ class Roster:
         """A process of it is here, or may come back."""
         return pod in self._per_pod or any(former.pod == pod for former in self.formers.values())
 
-    def _withdraw_environment(self, pod: str) -> None:
-        if self._is_used(pod):
+    def _withdraw_environment(self, member: Member) -> None:
+        if self._is_used(member.pod):
             return
-        if self.hub.scheduler.limits.said_by(pod, ENVIRONMENT) != (None, None, None):
-            self.set_limits(events.LimitsSet(pod, ENVIRONMENT))
+        if self.hub.scheduler.limits.said_by(member.pod, ENVIRONMENT) != (None, None, None):
+            self.set_limits(events.LimitsSet(member.pod, ENVIRONMENT), _owner(member))
 
     def _count(self, member: Member, step: int) -> None:
         self._per_pod[member.pod] += step
@@ -246,7 +250,12 @@ class Roster:
 
     def note_refused(self, peer: Peer, reason: str, detail: str) -> None:
         self.hub.counters.refused[reason] += 1
-        self._repeats.warning("refused", reason=reason, pid=peer.process.pid, uid=peer.uid, detail=detail)
+        fields = {"reason": reason, "pid": peer.process.pid, "uid": peer.uid, "detail": detail}
+        self._repeats.warning("refused", owner_of(peer), **fields)
+
+    def _tell(self, words: str, member: Member, **fields: object) -> None:
+        named = {"client": f"{member.client:016x}", "pod": member.pod, "gpu": member.gpu, **fields}
+        self._repeats.info(words, _owner(member), **named)
 
     # ---- rights ------------------------------------------------------------------------------
 
@@ -265,11 +274,11 @@ class Roster:
             self.set_scheduling(message.type is MessageType.SCHED_ON)
 
     def set_slice(self, seconds: int) -> None:
-        logs.info("slice set", seconds=seconds)
+        self._repeats.info("slice set", logs.OURSELVES, seconds=seconds)
         self.hub.feed(events.SliceSet(seconds * 1_000_000_000))
 
     def set_scheduling(self, on: bool) -> None:
-        logs.info("scheduling set", on=on)
+        self._repeats.info("scheduling set", logs.OURSELVES, on=on)
         self.hub.feed(events.SchedulingSet(on))
 
     # ---- limits ------------------------------------------------------------------------------
@@ -280,15 +289,17 @@ class Roster:
     def limits(self, pod: str) -> PodLimits:
         return self.hub.scheduler.limits.of(pod)
 
-    def set_limits(self, word: events.LimitsSet) -> PodLimits:
+    def set_limits(self, word: events.LimitsSet, owner: str = logs.OURSELVES) -> PodLimits:
         """One source's word on a pod's limits; the lines are those that operators' tools look for."""
         before, after = self.limits(word.pod), self.hub.scheduler.limits.after(*word)
         if after.memory_bytes != before.memory_bytes:
+            words = f"Memory limit changed for pod {word.pod}"
             figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}
-            logs.info(f"Memory limit changed for pod {word.pod}", source=after.memory_source, **figures)
+            self._repeats.info("Memory limit changed", owner, words, source=after.memory_source, **figures)
         if after.core_percent != before.core_percent:
-            percents = {"from_percent": before.core_percent, "to_percent": after.core_percent}
-            logs.info(f"Compute limit changed for pod {word.pod}", source=after.core_source, **percents)
+            words = f"Compute limit changed for pod {word.pod}"
+            figures = {"from_percent": before.core_percent, "to_percent": after.core_percent}
+            self._repeats.info("Compute limit changed", owner, words, source=after.core_source, **figures)
         self.hub.announcing = True  # each connection tells what it sends, and when it does
         try:
             self.hub.feed(word)
@@ -304,7 +315,7 @@ class Roster:
             self._refuse(connection, connection.refusal, "not known who it is")
             return
         try:
-            device = self._device(message.gpu_uuid, connection.dialect.version)
+            device = self._device(message.gpu_uuid, connection.dialect.version, owner_of(peer))
         except GpuError as error:
             self._refuse(connection, error.reason, f"gpu {message.gpu_uuid!r}")
             return
@@ -320,17 +331,30 @@ class Roster:
             return
         self._see(device)
         if message.memory_limit_bytes and connection.dialect.version >= V3.version:
-            self.set_limits(events.LimitsSet(pod, ENVIRONMENT, message.memory_limit_bytes))
+            word = events.LimitsSet(pod, ENVIRONMENT, message.memory_limit_bytes)
+            self.set_limits(word, owner_of(peer))
         member = self._enter(connection, pod, device.key)
         version = connection.dialect.version
         self.hub.feed(events.ClientRegistered(member.client, pod, device.key, version))
         self._registered(connection, member, "client registered")
 
-    def _device(self, text: str, version: int) -> Device:
-        devices = self.inventory.resolve(text)
+    def _device(self, text: str, version: int, owner: str) -> Device:
+        try:
+            devices = self.inventory.resolve(text, owner)
+        except GpuError as error:
+            if error.reason != "too_many_gpus" or not self._forget_unused_gpus():
+                raise
+            devices = self.inventory.resolve(text, owner)
         if len(devices) > 1 and version >= V3.version:
             raise GpuError("several_gpus")  # ours has a connection for each; older ones know only one
         return devices[0]
+
+    def _forget_unused_gpus(self) -> bool:
+        """Those that clients made up and have left; whether there were any."""
+        unused = [key for key in self.inventory.believed() if self.hub.forget_gpu(key)]
+        for key in unused:
+            self.inventory.forget(key)
+        return bool(unused)
 
     def _see(self, device: Device) -> None:
         if device.key not in self.hub.scheduler.gpus:
@@ -368,14 +392,7 @@ class Roster:
 
     def _registered(self, connection: Connection, member: Member, words: str) -> None:
         self._leave_unregistered(connection)
-        logs.info(
-            words,
-            client=f"{member.client:016x}",
-            pod=member.pod,
-            gpu=member.gpu,
-            pid=member.process.pid,
-            dialect=connection.dialect.name,
-        )
+        self._tell(words, member, pid=member.process.pid, dialect=connection.dialect.name)
 
     def _supersede(self, process: Process, pod: str, gpu: str) -> None:
         """A process that registers afresh has given up what it was before."""
@@ -406,7 +423,7 @@ class Roster:
         self._no_longer_absent(former)
         self._close_pidfd(former.pidfd)
         self.hub.feed(events.FormerGone(former.client, former.gpu))
-        self._withdraw_environment(former.pod)
+        self._withdraw_environment(former)
         self.runs.forget_soon(former.pod)
 
     def resume(self, connection: Connection, message: Message) -> None:

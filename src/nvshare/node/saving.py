@@ -63,7 +63,8 @@ class Saver:
                 while self._ended < wanted:
                     await self._one_ended.wait()
         except TimeoutError:
-            logs.warning("answered before the checkpoint was written", waited_sec=KEPT_SEC)
+            words = "answered before the checkpoint was written"
+            self._hub.repeats.warning(words, logs.OURSELVES, waited_sec=KEPT_SEC)
 
     def last(self) -> None:
         """At the end, in one go and whenever the one before was: nobody is waiting any more."""
@@ -94,8 +95,12 @@ class Saver:
     def _work(self, number: int) -> Iterator[None]:
         roster, hub = self._roster, self._hub
         gathering = Gathering(hub.scheduler, self._look, hub.clock())
-        yield from gathering.steps()
-        gathering.finish()
+        hub.gathering = True
+        try:
+            yield from gathering.steps()
+            gathering.finish()
+        finally:
+            hub.gathering = False
         runs = roster.tenancy.runs()
         self._writer.submit(Draft(number, gathering, dict(roster.members), dict(roster.formers), runs))
 
