@@ -85,7 +85,22 @@ class Node:
             overheads={},
             worked_ns={},
             figures=Figures(
-                {}, {}, {}, {}, NO_DURATIONS, NO_DURATIONS, NO_DURATIONS, CLIENTS, 0, 0, True, 0, 0, 0, 0
+                {},
+                {},
+                {},
+                {},
+                NO_DURATIONS,
+                NO_DURATIONS,
+                NO_DURATIONS,
+                CLIENTS,
+                0,
+                0,
+                True,
+                0,
+                0,
+                0,
+                0,
+                0,
             ),
         )
 

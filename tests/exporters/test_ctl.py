@@ -76,11 +76,12 @@ def test_a_checkpoint_that_cannot_be_written_is_told(place: Path) -> None:
         node.daemon.set_quota("p", core_percent=30)
         status = node.daemon.wait_status(lambda status: status["checkpoints_failed"] > 0)
         assert status["checkpoint_current"] is False
+        node.wait_scrape(lambda s: s.value("nvshare_checkpoints_failed_total") > 1)  # without another change
+        assert node.scrape().value("nvshare_checkpoint_age_seconds") > 0
         shown = ctl(node, "status")
         assert shown.startswith("the daemon needs attention:\n  the checkpoint cannot be written: ")
         assert ", 0 failed" not in shown
         beginning.rmdir()
-        node.daemon.set_quota("p", core_percent=40)
         node.daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
         assert ctl(node, "status").startswith("the daemon is well\n")
 

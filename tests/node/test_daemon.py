@@ -98,9 +98,7 @@ def test_sigterm_ends_it_within_2_s(open_path: Path) -> None:
 
 def test_sigterm_ends_it_within_2_s_though_its_disk_hangs(open_path: Path) -> None:
     """Who waits for the disk then is not waited for either."""
-    (open_path / "p").mkdir()
-    os.mkfifo(open_path / "p" / ".checkpoint.new")  # opening it waits for somebody who reads
-    with running(open_path) as daemon:
+    with running(open_path, module="tests.node.run_daemon_on_hung_disk") as daemon:
         client = daemon.client("a")
 
         def register() -> None:

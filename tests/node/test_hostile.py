@@ -121,7 +121,7 @@ def test_a_socket_handed_to_a_child_ends_with_the_parent(daemon: DaemonProcess) 
 
 def edit_checkpoint(daemon: DaemonProcess, **changes: object) -> Saved:
     path = daemon.private_dir / FILE
-    saved = decode(path.read_bytes(), 1 << 62)
+    saved, _ = decode(path.read_bytes(), 1 << 62)
     fields = {name: getattr(saved, name) for name in saved.__struct_fields__}
     edited = Saved(**{**fields, **changes})
     path.write_bytes(encode_checkpoint(edited))
@@ -132,7 +132,7 @@ def test_a_reused_pid_is_not_the_client_it_was(daemon: DaemonProcess) -> None:
     former = daemon.client("former")
     daemon.wait_status(lambda found: found["checkpoints_written"] >= 1)
     assert daemon.stop() == 0
-    saved = decode((daemon.private_dir / FILE).read_bytes(), 1 << 62)
+    saved, _ = decode((daemon.private_dir / FILE).read_bytes(), 1 << 62)
     assert [client.pid for client in saved.clients] == [os.getpid()]
     older = [
         type(client)(**{**{f: getattr(client, f) for f in client.__struct_fields__}, "start_ticks": 1})
@@ -292,7 +292,7 @@ def test_a_checkpoint_that_cannot_be_used_is_set_aside(
     if isinstance(content, str):
         foreign = Saved(1, "other" if content == "boot" else boot_id(), 1 << 62, True, [], [], [], [])
         content = encode_checkpoint(foreign)
-    (open_path / "p").mkdir()
+    (open_path / "p").mkdir(mode=0o700)
     (open_path / "p" / FILE).write_bytes(content)
     with running(open_path) as daemon:
         lines = [line for line in daemon.log if "checkpoint set aside" in line]

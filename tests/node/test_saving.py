@@ -31,12 +31,14 @@ from tests.node.harness import PATIENCE_SEC, DaemonProcess
 EVERY_NS = 500_000_000
 
 
-def saving(directory: Path, act: Callable[[Saver, Roster, Writer], Awaitable[None]]) -> Writer:
+def saving(
+    directory: Path, act: Callable[[Saver, Roster, Writer], Awaitable[None]], every_ns: int = EVERY_NS
+) -> Writer:
     async def live() -> Writer:
         hub = Hub(Scheduler(), asyncio.get_running_loop(), Counters())
         roster = Roster(hub, Inventory((), believes=True), Tenancy(), Bounds(), HOST, epoch=7)
         writer = Writer(directory)
-        saver = Saver(roster, writer, EVERY_NS)
+        saver = Saver(roster, writer, every_ns)
         saver.save_again()
         await act(saver, roster, writer)
         saver.last()
@@ -113,6 +115,36 @@ def test_whatever_goes_wrong_the_writer_goes_on(tmp_path: Path, monkeypatch: pyt
     assert (writer.failed, writer.written) == (3, 2)
 
 
+def test_what_could_not_be_written_is_tried_again_though_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less and less often, and until it is written."""
+    write = checkpoint.write
+    full = True
+
+    def perhaps(directory: Path, content: bytes) -> None:
+        if full:
+            raise OSError("disk full")
+        write(directory, content)
+
+    async def act(saver: Saver, roster: Roster, writer: Writer) -> None:
+        nonlocal full
+        roster.hub.feed(events.LimitsSet("a", "run", 1))
+        await asyncio.sleep(1)
+        assert 3 <= writer.failed <= 8, "after 20, 40, 80 ms and so on"
+        assert not saver.current()
+        full = False
+        while not writer.written:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert saver.current()
+        assert saved_pods(tmp_path) == {"a"}
+        assert writer.written == 1, "once is enough"
+
+    monkeypatch.setattr(checkpoint, "write", perhaps)
+    saving(tmp_path, act, every_ns=20_000_000)
+
+
 def test_a_run_that_was_answered_survives_the_daemon(daemon: DaemonProcess) -> None:
     """Killed right after the answer, though a checkpoint was written within the last second."""
     for pod in ("one", "two", "three"):
@@ -129,7 +161,15 @@ def test_a_run_that_was_answered_survives_the_daemon(daemon: DaemonProcess) -> N
 
 def test_a_checkpoint_of_a_daemon_that_counted_less_is_read() -> None:
     """An upgrade is a restart: nobody has to register afresh for it."""
-    client = {"client": 5, "pid": 1, "start_ticks": 2, "uid": 0, "in_pod": False, "pod": "a", "gpu": "GPU-a"}
+    client = {
+        "client": 5,
+        "pid": 1,
+        "start_ticks": 2,
+        "uid": 0,
+        "in_pod": False,
+        "pod": "default/a",
+        "gpu": "GPU-a",
+    }
     content = {
         "version": checkpoint.VERSION,
         "boot_id": checkpoint.boot_id(),
@@ -139,11 +179,12 @@ def test_a_checkpoint_of_a_daemon_that_counted_less_is_read() -> None:
         "limits": [],
         "lags": [],
         "runs": [],
-        "departed": [["gone", "GPU-a", [1, 2, 3, 4, [0] * checkpoint.BUCKETS, 5, 6, 7]]],
+        "departed": [["default/gone", "GPU-a", [1, 2, 3, 4, [0] * checkpoint.BUCKETS, 5, 6, 7]]],
     }
     body = msgspec.json.encode(content)
     head = f"nvshare-checkpoint {checkpoint.VERSION} {hashlib.sha256(body).hexdigest()}\n"
-    saved = checkpoint.decode(head.encode() + body, 1 << 62)
+    saved, complaints = checkpoint.decode(head.encode() + body, 1 << 62)
+    assert complaints == []
     members = checkpoint.members_of(saved)
     core = checkpoint.core_part(saved, members)
     [record] = core.clients

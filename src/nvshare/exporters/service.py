@@ -247,7 +247,7 @@ class MetricsService:
     def _figures(self, clients: int) -> Figures:
         counters, roster = self._hub.counters, self._roster
         received, sent, health = counters.received, counters.sent, self._hub.scheduler.health
-        written, failed = self._daemon.checkpoints()
+        checkpoints = self._daemon.checkpoints()
         return Figures(
             messages={kind.name: received[kind] + sent[kind] for kind in MessageType},
             refused={**dict.fromkeys(_REFUSALS_SHOWN, 0), **counters.refused},
@@ -264,8 +264,9 @@ class MetricsService:
             expected=len(roster.formers),
             unregistered=len(roster.unregistered),
             scheduling_on=self._hub.scheduler.on,
-            checkpoints_written=written,
-            checkpoints_failed=failed,
+            checkpoints_written=checkpoints.written,
+            checkpoints_failed=checkpoints.failed,
+            checkpoint_age_ns=checkpoints.age_ns,
             http_connections=self._server.open_connections(),
             http_requests=self._server.requests(),
         )

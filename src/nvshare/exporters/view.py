@@ -43,6 +43,7 @@ class Figures:
     scheduling_on: bool
     checkpoints_written: int
     checkpoints_failed: int
+    checkpoint_age_ns: int
     http_connections: int
     http_requests: int
 

@@ -2,16 +2,17 @@
 
 1. A file is whole or absent: written beside, synced, renamed, and its first line has a checksum of the rest.
 2. It counts only on the boot it was written on: pids and the monotonic clock mean nothing after it.
-3. What cannot be used is set aside under another name, with one line in the log; the daemon starts as new.
+3. Nothing in the file's place ends the start. What cannot be used is set aside under another name, with one
+   line in the log; rows that can be used are used all the same, and without any the daemon starts as new.
 4. Making the file, writing and syncing happen in a thread, the newest state wins, and a disk that hangs
-   delays nobody. Whatever goes wrong there is counted and told, and the next state is written all the same.
+   delays nobody. Whatever goes wrong there is counted, and told when it begins and when it is over.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,35 +20,31 @@ from typing import Final, NamedTuple
 import msgspec
 
 from nvshare.core.books.figures import BOUNDS_NS, PodTotals
+from nvshare.core.events import GpuSeen, Restored
+from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.checkpoint import Gathering
 from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord, PodRecord
-from nvshare.node import logs
+from nvshare.node import files, logs
+from nvshare.node.files import Unusable
 from nvshare.node.roster import Member
+from nvshare.node.salvage import (
+    KINDS,
+    DepartedRow,
+    LagRow,
+    LimitRow,
+    PresentRow,
+    RunRow,
+    SavedClient,
+    usable_rows,
+)
 from nvshare.pods.identity import Process
 from nvshare.pods.tenancy import Run
 
 VERSION: Final = 2
 FILE: Final = "checkpoint"
-_SET_ASIDE: Final = "checkpoint.unusable"
 _MAGIC: Final = b"nvshare-checkpoint"
 _BYTES_MAX: Final = 64 << 20
 BUCKETS: Final = len(BOUNDS_NS) + 1
-
-
-class SavedClient(msgspec.Struct, frozen=True):
-    client: int
-    pid: int
-    start_ticks: int
-    uid: int
-    in_pod: bool
-    pod: str
-    gpu: str
-    epoch: int
-    billed_busy_ns: int
-    worked_ns: int = -1
-    heard_ns: int = 0
-    excess_ns: int = 0
-    part_permille: int = 1000
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -58,15 +55,26 @@ class Saved(msgspec.Struct, frozen=True):
     taken_ns: int
     scheduling_on: bool
     clients: list[SavedClient]
-    limits: list[tuple[str, str, int | None, int | None, bool | None]]
-    lags: list[tuple[str, str, int]]
-    runs: list[tuple[int, int, Run]]
-    departed: list[tuple[str, str, PodTotals]] = []
-    present: list[tuple[str, str, PodTotals, int]] = []  # the last: at which rate it is entitled
+    limits: list[LimitRow]
+    lags: list[LagRow]
+    runs: list[RunRow]
+    departed: list[DepartedRow] = []
+    present: list[PresentRow] = []
 
 
-class Unusable(Exception):  # noqa: N818 - a finding about a file, nothing that failed
-    """Why a file cannot be used."""
+class _Unchecked(msgspec.Struct, frozen=True):
+    """The same, as it is read: what is in the rows is not known yet."""
+
+    version: int
+    boot_id: str
+    taken_ns: int
+    scheduling_on: bool
+    clients: list[msgspec.Raw]
+    limits: list[msgspec.Raw]
+    lags: list[msgspec.Raw]
+    runs: list[msgspec.Raw]
+    departed: list[msgspec.Raw] = []
+    present: list[msgspec.Raw] = []
 
 
 def boot_id() -> str:
@@ -144,7 +152,7 @@ def members_of(saved: Saved) -> list[Member]:
                 c.worked_ns,
                 c.heard_ns,
                 c.excess_ns,
-                min(max(c.part_permille, 0), 1000),
+                c.part_permille,
             ),
         )
         for c in saved.clients
@@ -173,7 +181,8 @@ def encode(saved: Saved) -> bytes:
     return b"%s %d %s\n%s" % (_MAGIC, VERSION, digest, body)
 
 
-def decode(raw: bytes, now_ns: int) -> Saved:
+def decode(raw: bytes, now_ns: int) -> tuple[Saved, list[str]]:
+    """What can be used of a file, and why the rest cannot. Raises Unusable."""
     head, _, body = raw.partition(b"\n")
     words = head.split(b" ")
     if len(words) != 3 or words[0] != _MAGIC:
@@ -183,51 +192,66 @@ def decode(raw: bytes, now_ns: int) -> Saved:
     if words[2] != hashlib.sha256(body).hexdigest().encode():
         raise Unusable("its checksum does not match")
     try:
-        saved = msgspec.json.decode(body, type=Saved)
-    except msgspec.MsgspecError as error:
+        found = msgspec.json.decode(body, type=_Unchecked)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise Unusable(f"its content is not understood: {error}") from error
-    if saved.boot_id != boot_id():
+    if found.boot_id != boot_id():
         raise Unusable("it is from another boot")
-    if saved.taken_ns > now_ns:
+    if not 0 <= found.taken_ns <= now_ns:
         raise Unusable("it is from the future of our clock")
-    return saved
+    complaints: list[str] = []
+    rows = {name: usable_rows(name, getattr(found, name), complaints) for name in KINDS}
+    saved = Saved(found.version, found.boot_id, found.taken_ns, found.scheduling_on, **rows)
+    _rehearse(saved, now_ns)
+    return saved, complaints
+
+
+def _rehearse(saved: Saved, now_ns: int) -> None:
+    """Whether the core takes it, on books that nobody uses."""
+    books = Scheduler()
+    gpus = {client.gpu for client in saved.clients}
+    gpus |= {gpu for _, gpu, _ in saved.lags} | {gpu for _, gpu, _ in saved.departed}
+    gpus |= {gpu for _, gpu, _, _ in saved.present}
+    try:
+        for gpu in gpus:
+            books.handle(GpuSeen(gpu, 0, 0), saved.taken_ns)
+        books.handle(Restored(core_part(saved, members_of(saved))), now_ns)
+    except Exception as error:
+        raise Unusable(f"the scheduler cannot start from it: {error!r}") from error
 
 
 def load(directory: Path, now_ns: int) -> Saved | None:
+    """What the last daemon left (rule 3); None if nothing of it can be used."""
     path = directory / FILE
     try:
-        with path.open("rb") as file:
-            raw = file.read(_BYTES_MAX + 1)
-        if len(raw) > _BYTES_MAX:
-            raise Unusable(f"it is larger than {_BYTES_MAX} bytes")
-        return decode(raw, now_ns)
+        saved, complaints = decode(files.read(path, _BYTES_MAX), now_ns)
     except FileNotFoundError:
         return None
     except (OSError, Unusable) as error:
-        aside = directory / _SET_ASIDE
-        logs.warning("checkpoint set aside", file=path, kept_as=aside, why=error)
-        try:
-            path.replace(aside)
-        except OSError as second:
-            logs.warning("checkpoint cannot be set aside", why=second)
+        _set_aside(path, "checkpoint set aside", error)
         return None
+    if complaints:
+        words = "checkpoint set aside, what can be used of it is used"
+        _set_aside(path, words, complaints[0], unusable_rows=len(complaints))
+    return saved
+
+
+def give_up(directory: Path, error: Exception) -> None:
+    """The daemon tripped over what ``load`` found good."""
+    _set_aside(directory / FILE, "checkpoint set aside", repr(error))
+
+
+def _set_aside(path: Path, words: str, why: object, **fields: object) -> None:
+    try:
+        kept_as = files.set_aside(path)
+    except OSError as error:
+        logs.warning("checkpoint cannot be set aside", why=error, unusable_because=why, **fields)
+    else:
+        logs.warning(words, file=path, kept_as=kept_as, why=why, **fields)
 
 
 def write(directory: Path, content: bytes) -> None:
-    path, beginning = directory / FILE, directory / f".{FILE}.new"
-    descriptor = os.open(beginning, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    beginning.rename(path)
-    directory_descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory_descriptor)
-    finally:
-        os.close(directory_descriptor)
+    files.write(directory / FILE, content)
 
 
 class Writer:
@@ -242,6 +266,7 @@ class Writer:
         self.written = 0
         self.failed = 0
         self.error = ""  # why the last one could not be written
+        self.written_ns = time.monotonic_ns()  # when the last one was; until then, since when none is
         threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
 
     def submit(self, draft: Draft) -> None:
@@ -266,12 +291,23 @@ class Writer:
             assert draft is not None
             try:
                 write(self._directory, encode(saved_from(draft)))
-                self.written += 1
-                self.error = ""
+                self._succeeded()
             except Exception as error:
-                self.failed += 1
-                self.error = str(error) or repr(error)
-                logs.warning("checkpoint not written", why=repr(error))
+                self._failed(error)
             with self._change:  # who is told of the end may ask whether anything is left to do
                 self._busy = False
             self.ended(draft.number)
+
+    def _succeeded(self) -> None:
+        self.written += 1
+        self.written_ns = time.monotonic_ns()
+        if self.error:
+            logs.info("checkpoint written again", failed=self.failed)
+        self.error = ""
+
+    def _failed(self, error: Exception) -> None:
+        self.failed += 1
+        why = str(error) or repr(error)
+        if why != self.error:  # one line for all that fail for the same reason
+            logs.warning("checkpoint not written, it is tried again", why=repr(error))
+        self.error = why

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from nvshare.core import events
 from nvshare.core.effects import Drop, Effect, Grant, Greet, TellCoreLimit, TellMemoryLimit, TellScheduling
 from nvshare.node.telling import FRAMES, TELLERS
-from nvshare.pods.identity import Peer, owner_of
+from nvshare.pods.identity import Peer
 from nvshare.wire.codec import Decoder, encode, format_client_id
 from nvshare.wire.dialects import V3, Dialect
 from nvshare.wire.faults import RemoteProtocolError
@@ -270,7 +270,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
 
     def _announce(self, effect: Effect) -> None:
         """A line that operators' tools look for: what is sent, to whom it is sent."""
-        repeats, owner = self._hub.repeats, owner_of(self.peer)
+        repeats, owner = self._hub.repeats, self._hub.announcing
         client = f"{effect[0]:016x}"
         if isinstance(effect, TellMemoryLimit):
             repeats.info("Sending UPDATE_LIMIT", owner, client=client, bytes=effect.limit_bytes)

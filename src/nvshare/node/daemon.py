@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import re
 import secrets
 import signal
 import sys
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import uvloop
 
@@ -25,7 +26,7 @@ from nvshare.core import events
 from nvshare.core.audit import EVERY_EVENT, SAMPLED, Checking
 from nvshare.core.scheduler import Scheduler
 from nvshare.gpu.inventory import Device, GpuError, Inventory, parse_device_list
-from nvshare.node import checkpoint, descriptors, directories, logs
+from nvshare.node import checkpoint, descriptors, directories, files, logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.config import Config, as_far_as_live, changed_live, needs_restart
 from nvshare.node.control import Control, Desk
@@ -48,6 +49,8 @@ _PROBE_SEC: Final = 0.25
 _NVML_SEC: Final = 5.0
 _LAST_WORDS_SEC: Final = 0.5
 _SWITCH_INTERVAL_SEC: Final = 0.0005
+_TOKEN_BYTES_MAX: Final = 4096
+_TOKEN: Final = re.compile("[!-~]+")
 _GC_THRESHOLD: Final = (20_000, 20, 50)
 
 
@@ -55,21 +58,27 @@ class StartError(Exception):
     """The daemon cannot start as it is told to."""
 
 
-def find_gpus(text: str) -> Inventory:
+def find_gpus(text: str) -> Callable[[], Inventory]:
     """The GPUs that ``NVSHARE_GPUS`` tells of."""
+    devices, believes = _known_gpus(text)
+    return lambda: Inventory(devices, believes)
+
+
+def _known_gpus(text: str) -> tuple[tuple[Device, ...], bool]:
+    """Those that are known, and whether clients may name others."""
     if text not in ("auto", "nvml"):
-        return Inventory(parse_device_list(text), believes=False)
+        return parse_device_list(text), False
     from nvshare.gpu import nvml  # loads NVIDIA's library, which a list makes needless
 
     try:
-        return Inventory(nvml.read_devices_within(_NVML_SEC), believes=False)
+        return nvml.read_devices_within(_NVML_SEC), False
     except nvml.NvmlError as error:
         if text == "nvml":
             raise StartError(
                 f"NVSHARE_GPUS=nvml, but {error}; accepted without NVML: auto or a list"
             ) from error
         logs.info("no NVML: well-formed GPU keys are believed", why=error)
-        return Inventory((), believes=True)
+        return (), True
 
 
 def how_checked(config: Config) -> Checking:
@@ -81,21 +90,35 @@ def read_token(directory: Path) -> str:
     """The secret that lets a browser in later; made once, kept over restarts."""
     path = directory / "token"
     try:
-        token = path.read_text().strip()
-        if token:
+        token = files.read(path, _TOKEN_BYTES_MAX).decode("ascii", "replace").strip()
+        if _TOKEN.fullmatch(token):
             return token
+        logs.warning("token made anew", file=path, why="it is none")
     except FileNotFoundError:
         pass
+    except files.Unusable as error:
+        logs.warning("token made anew", file=path, why=error)
+    except OSError as error:
+        raise StartError(f"{path} cannot be read: {error.strerror}") from error
     token = secrets.token_urlsafe(32)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(token + "\n")
+    try:
+        files.write(path, f"{token}\n".encode())
+    except OSError as error:
+        raise StartError(f"{path} cannot be written: {error.strerror}") from error
     return token
 
 
 def _never_full() -> bool:
     """Of clients' connections: for one more that is silent, another one goes."""
     return False
+
+
+class Checkpoints(NamedTuple):
+    """Of this daemon."""
+
+    written: int
+    failed: int
+    age_ns: int  # of the last that was written, or of the daemon
 
 
 class Service(Protocol):
@@ -147,14 +170,9 @@ class Daemon:
         loop.set_exception_handler(self._bug)
         started_ns = time.monotonic_ns()
         self._ended = asyncio.Event()
-        hub = Hub(Scheduler(self.config.core, how_checked(self.config)), loop, Counters())
+        self._start_roster(loop)
+        hub = self.roster.hub
         self._health = HealthWatch(hub.scheduler.health)
-        inventory = find_gpus(self.config.text("NVSHARE_GPUS"))
-        epoch = secrets.randbits(62) + 1
-        self.roster = Roster(hub, inventory, Tenancy(), self.bounds, own_place(), epoch)
-        for device in inventory.devices():
-            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
-        self._restore()
         self._writer = checkpoint.Writer(self.config.private_dir)
         self._saver = Saver(self.roster, self._writer, self.bounds.checkpoint_every_ns)
         services = [service for make in self.services if (service := make(self)) is not None]
@@ -177,6 +195,24 @@ class Daemon:
         for service in services:
             service.close()
         self._end(listeners)
+
+    def _start_roster(self, loop: asyncio.AbstractEventLoop) -> None:
+        """With what the former daemon left, if that can be used."""
+        devices = find_gpus(self.config.text("NVSHARE_GPUS"))
+        self._new_roster(loop, devices())
+        try:
+            self._restore()
+        except Exception as error:  # what it tripped over would end every start
+            self.roster.forget_formers()
+            self._new_roster(loop, devices())
+            checkpoint.give_up(self.config.private_dir, error)
+
+    def _new_roster(self, loop: asyncio.AbstractEventLoop, inventory: Inventory) -> None:
+        hub = Hub(Scheduler(self.config.core, how_checked(self.config)), loop, Counters())
+        epoch = secrets.randbits(62) + 1
+        self.roster = Roster(hub, inventory, Tenancy(), self.bounds, own_place(), epoch)
+        for device in inventory.devices():
+            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
 
     def _listen(self, started_ns: int, services: list[Service]) -> list[Listener]:
         roster, bounds = self.roster, self.bounds
@@ -212,11 +248,13 @@ class Daemon:
             "checkpoints_written": self._writer.written,
             "checkpoints_failed": self._writer.failed,
             "checkpoint_current": self._saver.current(),
+            "checkpoint_age_ns": self.checkpoints().age_ns,
         }
 
-    def checkpoints(self) -> tuple[int, int]:
-        """How many were written, and how many could not be."""
-        return self._writer.written, self._writer.failed
+    def checkpoints(self) -> Checkpoints:
+        """What became of them."""
+        age_ns = time.monotonic_ns() - self._writer.written_ns
+        return Checkpoints(self._writer.written, self._writer.failed, age_ns)
 
     # ---- the former life ---------------------------------------------------------------------
 

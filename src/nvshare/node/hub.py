@@ -50,7 +50,7 @@ class Hub:
         self.told: dict[int, Connection] = {}  # by client id
         self.changed = False  # since the last checkpoint
         self.gathering = False  # for a checkpoint: the GPUs in the books must stay
-        self.announcing = False  # limits that are told now are to be in the log
+        self.announcing = ""  # whose word made the limits that are told now, which are to be in the log
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns = NEVER
         self.repeats = logs.Repeats()  # for all lines that strangers can cause

@@ -28,7 +28,9 @@ REPEATS_IN_ALL_PER_SEC: Final = 100
 OWNERS_MAX: Final = 256
 OTHERS: Final = "others"
 OURSELVES: Final = "nvshare"
-"""The owner of what no stranger, but an operator or the daemon itself causes."""
+"""The owner of what the daemon itself causes."""
+OPERATOR: Final = "operator"
+"""The owner of what is never kept back: who may change anybody's limits finds each change in the log."""
 LEVELS: Final = {
     "error": logging.ERROR,
     "warning": logging.WARNING,
@@ -179,6 +181,9 @@ class Repeats:
 
     def _say(self, level: int, kind: str, owner: str, words: str, fields: dict[str, object]) -> None:
         if not LOGGER.isEnabledFor(level):
+            return
+        if owner == OPERATOR:
+            event(level, words or kind, **fields)
             return
         self.flush()
         second = self._kinds.get(kind)

@@ -274,11 +274,11 @@ class Roster:
             self.set_scheduling(message.type is MessageType.SCHED_ON)
 
     def set_slice(self, seconds: int) -> None:
-        self._repeats.info("slice set", logs.OURSELVES, seconds=seconds)
+        self._repeats.info("slice set", logs.OPERATOR, seconds=seconds)
         self.hub.feed(events.SliceSet(seconds * 1_000_000_000))
 
     def set_scheduling(self, on: bool) -> None:
-        self._repeats.info("scheduling set", logs.OURSELVES, on=on)
+        self._repeats.info("scheduling set", logs.OPERATOR, on=on)
         self.hub.feed(events.SchedulingSet(on))
 
     # ---- limits ------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class Roster:
     def limits(self, pod: str) -> PodLimits:
         return self.hub.scheduler.limits.of(pod)
 
-    def set_limits(self, word: events.LimitsSet, owner: str = logs.OURSELVES) -> PodLimits:
+    def set_limits(self, word: events.LimitsSet, owner: str = logs.OPERATOR) -> PodLimits:
         """One source's word on a pod's limits; the lines are those that operators' tools look for."""
         before, after = self.limits(word.pod), self.hub.scheduler.limits.after(*word)
         if after.memory_bytes != before.memory_bytes:
@@ -300,11 +300,11 @@ class Roster:
             words = f"Compute limit changed for pod {word.pod}"
             figures = {"from_percent": before.core_percent, "to_percent": after.core_percent}
             self._repeats.info("Compute limit changed", owner, words, source=after.core_source, **figures)
-        self.hub.announcing = True  # each connection tells what it sends, and when it does
+        self.hub.announcing = owner  # each connection tells what it sends, and when it does
         try:
             self.hub.feed(word)
         finally:
-            self.hub.announcing = False
+            self.hub.announcing = ""
         return after
 
     # ---- registering -------------------------------------------------------------------------
@@ -405,8 +405,12 @@ class Roster:
     # ---- resuming ----------------------------------------------------------------------------
 
     def expect(self, former: Member) -> bool:
-        """A member of the former life; False if its process is dead."""
-        pidfd = open_process(former.process)
+        """A member of the former life; False if its process is dead, or cannot be watched."""
+        try:
+            pidfd = open_process(former.process)
+        except OSError as error:
+            self._repeats.warning("former client not expected", _owner(former), why=error)
+            return False
         if pidfd is None:
             return False
         former.pidfd = pidfd
@@ -415,6 +419,12 @@ class Roster:
         self._absent.setdefault(_role(former), []).append(former)
         self.hub.loop.add_reader(pidfd, self.forget_former, former)
         return True
+
+    def forget_formers(self) -> None:
+        """All of them, for another roster: nobody has been told of them yet."""
+        for former in self.formers.values():
+            self._close_pidfd(former.pidfd)
+        self.formers.clear()
 
     def forget_former(self, former: Member) -> None:
         if self.formers.pop(former.client, None) is None:

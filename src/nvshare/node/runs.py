@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 
 from nvshare.core.events import LimitsSet
+from nvshare.node import logs
 from nvshare.node.hub import Hub
 from nvshare.pods.identity import Process, open_process
 from nvshare.pods.tenancy import Run, Tenancy
@@ -44,7 +45,12 @@ class Runs:
 
     def restore(self, process: Process, run: Run) -> None:
         """One of the former life, which may have ended since."""
-        if run.ended or not self.add(process, run):
+        try:
+            ended = run.ended or not self.add(process, run)
+        except OSError as error:  # it cannot be watched, so it counts while something of its pod is here
+            logs.warning("run of the former life cannot be watched", pod=run.pod, why=error)
+            ended = True
+        if ended:
             self._tenancy.add_run(process, run._replace(ended=True))
             self._forget(run.pod)
 

@@ -2,9 +2,10 @@
 
 1. When something has changed, and a second after the last one was begun at the earliest. Who must know
    that a change is on disk waits for that second like all others; one checkpoint is for all who wait.
-2. Gathering it yields to the loop again and again (``core.view.checkpoint``). The file's records and bytes
+2. One that could not be written is tried again though nothing changes, at longer and longer intervals.
+3. Gathering it yields to the loop again and again (``core.view.checkpoint``). The file's records and bytes
    are made in the writer's thread.
-3. A disk that hangs or is full delays and refuses nobody: who waits, waits a few seconds at most.
+4. A disk that hangs or is full delays and refuses nobody: who waits, waits a few seconds at most.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
+from nvshare.core.account import NEVER
 from nvshare.core.gpu import Gpu
 from nvshare.core.view.checkpoint import Gathering
 from nvshare.node import logs
@@ -22,6 +24,7 @@ from nvshare.node.pieces import in_pieces
 from nvshare.node.roster import Roster
 
 KEPT_SEC: Final = 5.0
+RETRY_MOST_NS: Final = 30_000_000_000
 
 
 class Saver:
@@ -34,6 +37,8 @@ class Saver:
         self._begun_ns = self._hub.clock() - every_ns
         self._ended = 0  # the number of the last that was written, or could not be
         self._one_ended = asyncio.Event()
+        self._retry_ns = 0  # how long after the last failure; 0: the last one was written
+        self._retry_at_ns = NEVER
         self._gathering: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         writer.ended = self._tell_ended
@@ -49,12 +54,12 @@ class Saver:
         wait_ns = self._begun_ns + self._every_ns - self._hub.clock()
         if wait_ns <= 0:
             wait_ns = self._every_ns
-            if self._hub.changed and self._gathered():
+            if (self._hub.changed or self._hub.clock() >= self._retry_at_ns) and self._gathered():
                 self._begin()
         self._timer = self._hub.loop.call_later(wait_ns / 1e9 + 0.001, self.save_again)
 
     async def kept(self) -> None:
-        """Until what is so now is on disk (rule 3)."""
+        """Until what is so now is on disk (rule 4)."""
         wanted = self._begun + 1  # the one being gathered may have passed it already
         self._hub.changed = True
         self.save_again()
@@ -83,6 +88,7 @@ class Saver:
 
     def _begin(self) -> None:
         self._hub.changed = False
+        self._retry_at_ns = NEVER
         self._begun += 1
         self._begun_ns = self._hub.clock()
         self._gathering = self._hub.loop.create_task(self._gather(self._begun))
@@ -114,5 +120,10 @@ class Saver:
 
     def _note_ended(self, number: int) -> None:
         self._ended = number
+        if self._writer.error:
+            self._retry_ns = min(RETRY_MOST_NS, 2 * self._retry_ns or self._every_ns)
+            self._retry_at_ns = self._hub.clock() + self._retry_ns
+        else:
+            self._retry_ns, self._retry_at_ns = 0, NEVER
         self._one_ended.set()
         self._one_ended = asyncio.Event()

@@ -76,6 +76,13 @@ CHECKPOINTS_WRITTEN = row("nvshare_checkpoints_written_total", (), "Checkpoints 
 CHECKPOINTS_FAILED = row(
     "nvshare_checkpoints_failed_total", (), "Checkpoints that could not be written.", "daemon"
 )
+CHECKPOINT_AGE = row(
+    "nvshare_checkpoint_age_seconds",
+    (),
+    "Time since the last checkpoint was written, or the daemon started; one is written only when something"
+    " has changed.",
+    "daemon",
+)
 LOOP_LAG = row(
     "nvshare_event_loop_lag_seconds",
     (),

@@ -1,0 +1,89 @@
+"""Files of the private directory, whatever somebody has put in their place.
+
+1. Only a regular file of root or of our own user is read, and only up to a bound. A pipe, device, directory
+   or link is not even opened: some wait when they are, and some do things.
+2. A file is written whole under another name first, one that was not there before.
+3. What cannot be used is kept under another name, for people; of several the newest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+KEPT_ASIDE: Final = 3
+_KINDS: Final = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class Unusable(Exception):  # noqa: N818 - a finding about a file, nothing that failed
+    """Why a file cannot be used."""
+
+
+def _check(found: os.stat_result, bytes_max: int) -> None:
+    for is_kind, name in _KINDS:
+        if is_kind(found.st_mode):
+            raise Unusable(f"it is {name}")
+    if found.st_uid not in (0, os.geteuid()):
+        raise Unusable(f"it belongs to user {found.st_uid}")
+    if found.st_size > bytes_max:
+        raise Unusable(f"it is larger than {bytes_max} bytes")
+
+
+def read(path: Path, bytes_max: int) -> bytes:
+    """Rule 1. Raises Unusable, FileNotFoundError and other OSErrors."""
+    _check(os.lstat(path), bytes_max)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        _check(os.fstat(descriptor), bytes_max)  # it may have been exchanged meanwhile
+        raw = file.read(bytes_max + 1)
+    if len(raw) > bytes_max:
+        raise Unusable(f"it is larger than {bytes_max} bytes")
+    return raw
+
+
+def write(path: Path, content: bytes) -> None:
+    """Rule 2: on disk when this returns. Raises OSError."""
+    beginning = path.with_name(f".{path.name}.new")
+    beginning.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(beginning, flags, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    beginning.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def set_aside(path: Path) -> Path:
+    """Rule 3; its new name. Raises OSError."""
+    names = [path.with_name(f"{path.name}.unusable{number}") for number in ("", *_numbers())]
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        names[-1].unlink()
+    with contextlib.suppress(OSError):  # a directory that is empty
+        names[-1].rmdir()
+    for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
+        with contextlib.suppress(FileNotFoundError):
+            newer.rename(older)
+    path.rename(names[0])
+    return names[0]
+
+
+def _numbers() -> list[str]:
+    return [f".{number}" for number in range(1, KEPT_ASIDE)]

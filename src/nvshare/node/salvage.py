@@ -1,0 +1,161 @@
+"""Which rows of a checkpoint can be used.
+
+The checksum tells that a file is as it was written, not that it was written by us, or by a daemon that knew
+what this one knows. So each row is judged for itself. One that cannot be used is left out and told: its
+client registers afresh, its limit is set anew. The rows that are left are tried on books that nobody uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from nvshare.core.account import WHOLE
+from nvshare.core.books.figures import PodTotals
+from nvshare.core.limits import LimitsBook
+from nvshare.node.roster import NO_CLIENT
+from nvshare.pods.tenancy import RUNS_MAX, Run, parse_pod
+
+PID_MAX: Final = 1 << 22
+UID_MAX: Final = (1 << 32) - 1
+_NS_MAX: Final = 1 << 62
+_UNSIGNED_MAX: Final = (1 << 64) - 1
+_NAME_MAX: Final = 256
+CLIENTS_MAX: Final = 65_536
+
+
+class SavedClient(msgspec.Struct, frozen=True):
+    client: int
+    pid: int
+    start_ticks: int
+    uid: int
+    in_pod: bool
+    pod: str
+    gpu: str
+    epoch: int
+    billed_busy_ns: int
+    worked_ns: int = -1
+    heard_ns: int = 0
+    excess_ns: int = 0
+    part_permille: int = 1000
+
+
+LimitRow = tuple[str, str, int | None, int | None, bool | None]
+LagRow = tuple[str, str, int]
+RunRow = tuple[int, int, Run]
+DepartedRow = tuple[str, str, PodTotals]
+PresentRow = tuple[str, str, PodTotals, int]  # the last: at which rate it is entitled
+
+
+class BadRow(ValueError):  # noqa: N818 - a finding about a row
+    """Why it cannot be used."""
+
+
+def _within(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise BadRow(f"{name} {value} is not within {least} to {most}")
+
+
+def _pod(pod: str) -> None:
+    if len(pod) > 2 * _NAME_MAX or parse_pod(pod) is None:
+        raise BadRow(f"{pod[:_NAME_MAX]!r} is no pod")
+
+
+def _gpu(gpu: str) -> None:
+    if not 0 < len(gpu) <= _NAME_MAX:
+        raise BadRow(f"{gpu[:_NAME_MAX]!r} is no GPU")
+
+
+def _process(pid: int, start_ticks: int) -> None:
+    _within("pid", pid, 1, PID_MAX)
+    _within("start time", start_ticks, 0, _NS_MAX)
+
+
+def _client(row: SavedClient) -> None:
+    _process(row.pid, row.start_ticks)
+    _within("client", row.client, 0, _UNSIGNED_MAX)
+    if row.client in NO_CLIENT:
+        raise BadRow(f"{row.client:016x} is no client")
+    _within("uid", row.uid, -1, UID_MAX)
+    _within("epoch", row.epoch, 0, _NS_MAX)
+    for time_ns in (row.billed_busy_ns, row.worked_ns, row.heard_ns, row.excess_ns):
+        _within("time", time_ns, -_NS_MAX, _NS_MAX)
+    _within("part", row.part_permille, 0, 1000)
+    _pod(row.pod)
+    _gpu(row.gpu)
+
+
+def _limit(row: LimitRow) -> None:
+    pod, source, memory_bytes, core_percent, share = row
+    _pod(pod)
+    _within("memory limit", memory_bytes or 0, 0, _UNSIGNED_MAX)
+    LimitsBook().put(source, memory_bytes, core_percent, share)
+
+
+def _lag(row: LagRow) -> None:
+    pod, gpu, lag_ns = row
+    _pod(pod)
+    _gpu(gpu)
+    _within("lag", lag_ns, -_NS_MAX, _NS_MAX)
+
+
+def _run(row: RunRow) -> None:
+    pid, start_ticks, run = row
+    _process(pid, start_ticks)
+    _pod(run.pod)
+
+
+def _totals(row: DepartedRow) -> None:
+    pod, gpu, totals = row
+    _pod(pod)
+    _gpu(gpu)
+    for figure in totals:
+        for number in figure if isinstance(figure, tuple) else (figure,):
+            _within("total", number, -_NS_MAX, _NS_MAX)
+
+
+def _present(row: PresentRow) -> None:
+    _totals(row[:3])
+    _within("rate", row[3], 0, WHOLE)
+
+
+class _Kind(NamedTuple):
+    type: Any
+    check: Callable[[Any], None]
+    key: Callable[[Any], object]  # what only one row may have
+    most: int
+
+
+def _first_two(row: tuple[object, ...]) -> object:
+    return row[:2]
+
+
+KINDS: Final = {
+    "clients": _Kind(SavedClient, _client, lambda row: row.client, CLIENTS_MAX),
+    "limits": _Kind(LimitRow, _limit, _first_two, CLIENTS_MAX),
+    "lags": _Kind(LagRow, _lag, _first_two, CLIENTS_MAX),
+    "runs": _Kind(RunRow, _run, _first_two, RUNS_MAX),
+    "departed": _Kind(DepartedRow, _totals, _first_two, CLIENTS_MAX),
+    "present": _Kind(PresentRow, _present, _first_two, CLIENTS_MAX),
+}
+
+
+def usable_rows(name: str, rows: list[msgspec.Raw], complaints: list[str]) -> list[Any]:
+    """Those of one kind that can be used; of the others it is told why."""
+    kind = KINDS[name]
+    found: dict[object, Any] = {}
+    for number, raw in enumerate(rows):
+        try:
+            if number >= kind.most:
+                raise BadRow(f"there are more than {kind.most}")
+            row = msgspec.json.decode(raw, type=kind.type)
+            kind.check(row)
+            key = kind.key(row)
+            if key in found:
+                raise BadRow(f"{key!r} is there twice")
+            found[key] = row
+        except (msgspec.MsgspecError, ValueError) as error:
+            complaints.append(f"{name}: {error}")
+    return list(found.values())
