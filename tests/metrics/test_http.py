@@ -33,7 +33,7 @@ class Port:
 
     def __init__(self, web_config: Path | None = None, connections: int = 512) -> None:
         self.asked: list[tuple[bool, frozenset[str]]] = []
-        self.is_ready = True
+        self.unready = ""
         self.hold: asyncio.Event | None = None
 
         async def scrape(openmetrics: bool, names: frozenset[str]) -> list[bytes]:
@@ -46,7 +46,7 @@ class Port:
             return "<h1>nvshare</h1>"
 
         self.server = Server(
-            Pages(scrape, page, lambda: self.is_ready).app(), Guard(web_config, print), connections
+            Pages(scrape, page, lambda: self.unready).app(), Guard(web_config, print), connections
         )
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
@@ -105,8 +105,9 @@ def test_routes() -> None:
         assert TEXT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
         for path in ("/healthz", "/readyz", "/-/healthy", "/-/ready"):
             assert (await port.get(path))[::2] == (200, b"OK\n")
-        port.is_ready = False
+        port.unready = "nobody can reach it"
         assert (await port.get("/readyz"))[0] == (await port.get("/-/ready"))[0] == 503
+        assert (await port.get("/readyz"))[2] == b"not ready: nobody can reach it\n"
         assert (await port.get("/healthz"))[0] == 200
         assert b"nvshare" in (await port.get("/"))[2]
         for path in ("/metricsX", "/metrics/", "/notexist", "/healthz/x", "//", "/%00", "/../metrics"):

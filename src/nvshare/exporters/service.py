@@ -73,7 +73,7 @@ class MetricsService:
             self._complain,
             self._note_step,
         )
-        pages = Pages(collector.scrape, collector.page, lambda: not self._roster.formers or self._settled())
+        pages = Pages(collector.scrape, collector.page, self._unready)
         self._server = Server(pages.app(), _guard(config), daemon.bounds.metrics_connections)
         self._listener = self._listen(config.text("NVSHARE_METRICS_ADDR"))
         self._started_ns = self._hub.clock()
@@ -104,9 +104,10 @@ class MetricsService:
         up = sources.pop(NVML).up
         return Cards(up, {key: CardWord(state.up, used_bytes.get(key)) for key, state in sources.items()})
 
-    def _settled(self) -> bool:
-        """Clients of the former life have had their time to come back."""
-        return not any(gpu.returning.waits for gpu in self._hub.scheduler.gpus.values())
+    def _unready(self) -> str:
+        if self._roster.formers and any(gpu.returning.waits for gpu in self._hub.scheduler.gpus.values()):
+            return "clients of the former daemon have their time to come back"
+        return self._daemon.unreachable()
 
     # ---- what the sampler's threads call -----------------------------------------------------
 

@@ -83,10 +83,7 @@ def lock_node(private_dir: Path) -> int:
     """Lock the node's directory, made if need be. Raises DirectoryTaken or DirectoryError."""
     directory = node_directory(private_dir)
     for _ in range(_ATTEMPTS_MAX):
-        try:
-            private_dir.mkdir(mode=directories.PRIVATE_DIR_MODE, parents=True, exist_ok=True)
-        except OSError as error:
-            raise directories.DirectoryError(f"{private_dir} cannot be used: {error.strerror}") from error
+        os.close(directories.make(private_dir, directories.PRIVATE_DIR_MODE))
         descriptor = directories.take(directory, directories.PRIVATE_DIR_MODE)
         try:
             if os.path.samestat(os.fstat(descriptor), directory.stat()):

@@ -85,10 +85,13 @@ def _text(words: str, status: int = 200, **headers: str) -> Response:
 class Pages:
     """The routes."""
 
-    def __init__(self, scrape: Scrape, page: Callable[[], Awaitable[str]], ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, scrape: Scrape, page: Callable[[], Awaitable[str]], unready: Callable[[], str]
+    ) -> None:
+        """``unready`` tells why not, or nothing."""
         self._scrape = scrape
         self._page = page
-        self._ready = ready
+        self._unready = unready
         self._turns = asyncio.Semaphore(SCRAPES_AT_ONCE)
 
     def app(self) -> Starlette:
@@ -123,7 +126,8 @@ class Pages:
         return _text("OK\n")
 
     async def ready(self, _request: Request) -> Response:
-        return _text("OK\n") if self._ready() else _text("not ready\n", 503)
+        why = self._unready()
+        return _text(f"not ready: {why}\n", 503) if why else _text("OK\n")
 
 
 async def _not_found(_request: Request, _error: Exception) -> Response:

@@ -74,7 +74,7 @@ class Desk:
     token: str
     status: Callable[[], dict[str, object]]
     kept: Callable[[], Awaitable[None]]  # what is so now is on disk
-    checkpoint_error: Callable[[], str] = lambda: ""
+    faults: Callable[[], list[str]] = list  # of the daemon's files and sockets
     cards: Callable[[], Cards | None] = lambda: None  # None: nobody asks NVML
 
 
@@ -171,7 +171,7 @@ class Control:
                     roster.hub.scheduler,
                     roster.hub.counters,
                     self._desk.cards(),
-                    self._desk.checkpoint_error(),
+                    self._desk.faults(),
                 ),
                 "counters": roster.hub.counters.as_dict(),
             }

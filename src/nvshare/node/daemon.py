@@ -31,6 +31,7 @@ from nvshare.node.bounds import Bounds
 from nvshare.node.config import Config, as_far_as_live, changed_live, needs_restart
 from nvshare.node.control import Control, Desk
 from nvshare.node.counters import Counters
+from nvshare.node.doors import CLIENTS, CONTROL, Door
 from nvshare.node.gate import Gate
 from nvshare.node.health import HealthWatch
 from nvshare.node.hub import Hub
@@ -45,7 +46,9 @@ from nvshare.pods.tenancy import Tenancy
 EXIT_OK: Final = 0
 EXIT_BAD_INPUT: Final = 2
 EXIT_TAKEN: Final = 4
+TOKEN_FILE: Final = "token"
 _PROBE_SEC: Final = 0.25
+_DOORS_SEC: Final = 1.0
 _NVML_SEC: Final = 5.0
 _LAST_WORDS_SEC: Final = 0.5
 _SWITCH_INTERVAL_SEC: Final = 0.0005
@@ -88,7 +91,7 @@ def how_checked(config: Config) -> Checking:
 
 def read_token(directory: Path) -> str:
     """The secret that lets a browser in later; made once, kept over restarts."""
-    path = directory / "token"
+    path = directory / TOKEN_FILE
     try:
         token = files.read(path, _TOKEN_BYTES_MAX).decode("ascii", "replace").strip()
         if _TOKEN.fullmatch(token):
@@ -144,15 +147,16 @@ class Daemon:
     _saver: Saver = field(init=False)
     _health: HealthWatch = field(init=False)
     _ended: asyncio.Event = field(init=False)
-    _locks: list[int] = field(default_factory=list)
+    _clients: Door = field(init=False)
+    _control: Door = field(init=False)
 
     def run(self) -> int:
         """Until a signal ends it; the exit code."""
         handler = logs.start(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
         self.bounds = descriptors.within(self.bounds, descriptors.raise_limit())
         try:
-            self._locks.append(directories.take(self.config.private_dir, directories.PRIVATE_DIR_MODE))
-            self._locks.append(directories.take(self.config.sock_dir, directories.SOCK_DIR_MODE))
+            self._control = Door(self.config.private_dir, CONTROL, self.bounds.backlog)
+            self._clients = Door(self.config.sock_dir, CLIENTS, self.bounds.backlog)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._serve())
         except directories.DirectoryTaken as error:
@@ -176,7 +180,7 @@ class Daemon:
         self._writer = checkpoint.Writer(self.config.private_dir)
         self._saver = Saver(self.roster, self._writer, self.bounds.checkpoint_every_ns)
         services = [service for make in self.services if (service := make(self)) is not None]
-        listeners = self._listen(started_ns, services)  # last: from now on somebody may be answered
+        self._listen(started_ns, services)  # last: from now on somebody may be answered
         self._watch_signals(loop)
         for warning in self.config.warnings:
             logs.warning(warning)
@@ -186,6 +190,7 @@ class Daemon:
         sys.setswitchinterval(_SWITCH_INTERVAL_SEC)
         self._saver.save_again()
         self._probe(time.monotonic_ns())
+        self._watch_doors()
         for service in services:
             service.start()
         logs.info(
@@ -194,7 +199,7 @@ class Daemon:
         await self._ended.wait()
         for service in services:
             service.close()
-        self._end(listeners)
+        self._end()
 
     def _start_roster(self, loop: asyncio.AbstractEventLoop) -> None:
         """With what the former daemon left, if that can be used."""
@@ -214,32 +219,50 @@ class Daemon:
         for device in inventory.devices():
             hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
 
-    def _listen(self, started_ns: int, services: list[Service]) -> list[Listener]:
+    def _listen(self, started_ns: int, services: list[Service]) -> None:
         roster, bounds = self.roster, self.bounds
-        private_dir, sock_dir = self.config.private_dir, self.config.sock_dir
+        token = read_token(self.config.private_dir)
         desk = Desk(
             roster=roster,
             started_ns=started_ns,
-            token=read_token(private_dir),
+            token=token,
             status=self._status,
-            checkpoint_error=lambda: self._writer.error,
+            faults=self._faults,
             kept=self._saver.kept,
             cards=lambda: next((service.cards() for service in services), None),
         )
         gate = Gate(roster, Control(desk).app(), bounds)
-        control = directories.listen(
-            private_dir / directories.CONTROL_SOCKET, directories.CONTROL_MODE, bounds.backlog
-        )
-        clients = directories.listen(
-            sock_dir / directories.SCHEDULER_SOCKET, directories.SOCKET_MODE, bounds.backlog
-        )
         loop, counters = roster.hub.loop, roster.hub.counters
-        client_listener = Listener(loop, clients, roster.welcome, _never_full, bounds, counters)
-        control_listener = Listener(loop, control, gate.welcome, gate.full, bounds, counters)
-        gate.room_made = control_listener.start
-        client_listener.start()
-        control_listener.start()
-        return [client_listener, control_listener]
+        self._control.made_again = lambda: self._refill_private_dir(token)
+        control = self._control.open(
+            lambda listening: Listener(loop, listening, gate.welcome, gate.full, bounds, counters)
+        )
+        gate.room_made = control.start
+        clients = self._clients.open(
+            lambda listening: Listener(loop, listening, roster.welcome, _never_full, bounds, counters)
+        )
+        clients.start()
+        control.start()
+
+    def _refill_private_dir(self, token: str) -> None:
+        self.roster.hub.changed = True  # for the checkpoint
+        files.write(self.config.private_dir / TOKEN_FILE, f"{token}\n".encode())
+
+    def unreachable(self) -> str:
+        """Why nobody new can reach us; empty if everybody can."""
+        return self._clients.error or self._control.error
+
+    def _faults(self) -> list[str]:
+        found = [f"the checkpoint cannot be written: {self._writer.error}"] if self._writer.error else []
+        return found + [door.error for door in (self._clients, self._control) if door.error]
+
+    def _watch_doors(self) -> None:
+        hub = self.roster.hub
+        now_ns = hub.clock()
+        self._clients.look()
+        self._control.look()
+        hub.counters.callbacks.add(hub.clock() - now_ns)
+        hub.loop.call_later(_DOORS_SEC, self._watch_doors)
 
     def _status(self) -> dict[str, object]:
         return {
@@ -322,17 +345,15 @@ class Daemon:
         del loop
         self.roster.hub.note_bug(str(context.get("message", "")), context.get("exception"))
 
-    def _end(self, listeners: list[Listener]) -> None:
+    def _end(self) -> None:
         hub, roster = self.roster.hub, self.roster
-        for listener in listeners:
-            listener.close()
+        self._clients.close()
+        self._control.close()
         self._health.look(hub.clock())
         self._saver.last()
         if not self._writer.drain(_LAST_WORDS_SEC):
             logs.warning("the last checkpoint is not on disk yet")
         hub.stop()
         roster.close()
-        (self.config.sock_dir / directories.SCHEDULER_SOCKET).unlink(missing_ok=True)
-        (self.config.private_dir / directories.CONTROL_SOCKET).unlink(missing_ok=True)
         hub.repeats.flush(at_end=True)
         logs.info("daemon ended")

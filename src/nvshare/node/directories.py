@@ -2,9 +2,12 @@
 
 1. Tenants reach the socket directory: it is 0711, so its content cannot be listed, and holds scheduler.sock
    0722 and nothing secret. The private directory is 0700.
-2. Each directory is locked as a whole, by flock on the directory itself. No lock file, so nobody who may
+2. A directory that the daemon makes gets its mode. One that is there already is never changed: it must be a
+   directory, no link to one, of root or of our own user, closed to others as far as rule 1 demands. Others
+   may list the socket directory, which is no secret; nobody else may write to it.
+3. Each directory is locked as a whole, by flock on the directory itself. No lock file, so nobody who may
    enter the directory can take the lock, and none is left behind.
-3. A socket appears under its name with its final mode, by renaming: no moment without one after a crash.
+4. A socket appears under its name with its final mode, by renaming: no moment without one after a crash.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +23,8 @@ SOCK_DIR_MODE: Final = 0o711
 SOCKET_MODE: Final = 0o722
 PRIVATE_DIR_MODE: Final = 0o700
 CONTROL_MODE: Final = 0o600
+_CLOSED: Final = {SOCK_DIR_MODE: 0o022, PRIVATE_DIR_MODE: 0o077}
+"""What nobody else may do in a directory, by the mode that it should have."""
 SCHEDULER_SOCKET: Final = "scheduler.sock"
 CONTROL_SOCKET: Final = "control.sock"
 
@@ -51,24 +57,55 @@ def _lock_holder(descriptor: int) -> int | None:
     return None
 
 
-def take(directory: Path, mode: int) -> int:
-    """Make the directory if need be, set its mode, lock it. The lock lasts as long as the descriptor."""
+def _verify(directory: Path, found: os.stat_result, mode: int) -> None:
+    """Rule 2."""
+    own = os.geteuid()
+    if found.st_uid not in (0, own):
+        raise DirectoryError(
+            f"{directory} belongs to user {found.st_uid}, accepted: root or user {own};"
+            " remove it, and the daemon makes it, or name another"
+        )
+    has = stat.S_IMODE(found.st_mode)
+    if has & _CLOSED[mode]:
+        raise DirectoryError(
+            f"{directory} has mode {has:04o} and is open to others; name a directory of nvshare's own, which"
+            f" the daemon makes, or if nothing else uses this one: chmod {mode:04o} {directory}"
+        )
+
+
+def make(directory: Path, mode: int) -> int:
+    """Make the directory, or see that it can be used as it is (rule 2); a descriptor of it."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(mode)
+            made = True
+        except FileExistsError:
+            made = False
+        if directory.is_symlink():
+            raise DirectoryError(f"{directory} is a symbolic link; name the directory it leads to")
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise DirectoryError(f"{directory} cannot be used: {error.strerror}") from error
+    try:
+        if made:
+            os.fchmod(descriptor, mode)  # whatever our umask is
+        _verify(directory, os.fstat(descriptor), mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def take(directory: Path, mode: int) -> int:
+    """Make the directory if need be, and lock it. The lock lasts as long as the descriptor."""
+    descriptor = make(directory, mode)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         pid = _lock_holder(descriptor)
         os.close(descriptor)
         raise DirectoryTaken(directory, pid) from None
-    try:
-        os.fchmod(descriptor, mode)
-    except OSError as error:
-        os.close(descriptor)
-        raise DirectoryError(f"{directory} cannot be given mode {mode:o}: {error.strerror}") from error
     return descriptor
 
 

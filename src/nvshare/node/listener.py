@@ -55,6 +55,13 @@ class Listener:
             if self._kept:  # the kernel does not tell of these again
                 self._loop.call_soon(self._ready)
 
+    def listen_at(self, listening: socket.socket) -> None:
+        """Another socket in place of the present one, which nobody can find any more."""
+        self._stop_reading()
+        self._listening.close()
+        self._listening = listening
+        self.start()
+
     def close(self) -> None:
         self._stop_reading()
         self._closed = True

@@ -23,9 +23,7 @@ class Cards(NamedTuple):
     by_key: Mapping[str, CardWord]
 
 
-def problems(
-    scheduler: Scheduler, counters: Counters, cards: Cards | None, checkpoint_error: str
-) -> list[str]:
+def problems(scheduler: Scheduler, counters: Counters, cards: Cards | None, of_files: list[str]) -> list[str]:
     found = []
     health = scheduler.health
     if health.books_wrong or health.clock_went_back:
@@ -34,8 +32,7 @@ def problems(
     raised = counters.events["callback_raised"]
     if raised:
         found.append(f"{raised} callbacks raised: see the log")
-    if checkpoint_error:
-        found.append(f"the checkpoint cannot be written: {checkpoint_error}")
+    found += of_files
     if not scheduler.on:
         found.append("scheduling is off: all run ungated")
     if cards is not None and not cards.nvml_answers:
