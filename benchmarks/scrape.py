@@ -27,7 +27,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.lock_cycles.servers import GPUS, Server, daemon, measure, rss_bytes
+from benchmarks.lock_cycles.servers import GPUS, Server, daemon, measure, rss_bytes, what_to_build
 from nvshare.metrics.catalog import CATALOG
 from nvshare.metrics.exposition import Exposition
 from nvshare.metrics.families import Family, Sample
@@ -265,6 +265,10 @@ def main() -> int:
         1 <= arguments.runs <= 100 and 1 <= arguments.pairs <= 100 and 10 <= arguments.length_ms <= 600_000
     ):
         print("accepted: 1 to 100 runs and pairs, of 10 to 600000 ms", file=sys.stderr)
+        return 2
+    unbuilt = what_to_build("load")
+    if unbuilt:
+        print(unbuilt, file=sys.stderr)
         return 2
     missed = rendering(arguments.runs)
     missed += scraped_node(arguments.pairs, arguments.length_ms)

@@ -21,7 +21,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.lock_cycles.servers import Figures, Server, bare_server, daemon, measure, rss_bytes
+from benchmarks.lock_cycles.servers import (
+    Figures,
+    Server,
+    bare_server,
+    daemon,
+    measure,
+    rss_bytes,
+    what_to_build,
+)
 from nvshare.core import scheduler
 
 CLIENTS: Final = (1, 10, 100, 500)
@@ -163,6 +171,10 @@ def main() -> int:
     arguments = parser.parse_args()
     if not 1 <= arguments.runs <= 100 or not 10 <= arguments.length_ms <= 600_000:
         print("accepted: 1 to 100 runs of 10 to 600000 ms", file=sys.stderr)
+        return 2
+    unbuilt = what_to_build("load", "lock_server")
+    if unbuilt:
+        print(unbuilt, file=sys.stderr)
         return 2
     print(f"the scheduling core is {'compiled' if is_compiled() else 'plain Python'}")
     missed = flat_out(arguments.runs, arguments.length_ms, print)

@@ -19,6 +19,15 @@ MESSAGES_PER_CYCLE: Final = 3
 START_SEC: Final = 30
 
 
+def what_to_build(*programs: str) -> str:
+    """How to get the programs of a benchmark that are not there; empty if all are."""
+    missing = [BUILD / name for name in programs if not (BUILD / name).exists()]
+    if not missing:
+        return ""
+    names = " ".join(str(path.relative_to(ROOT)) for path in missing)
+    return f"not built: {names}; build with: make {names}"
+
+
 class Server(NamedTuple):
     pid: int
     socket: Path

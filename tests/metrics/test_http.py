@@ -349,9 +349,10 @@ def test_tls_and_users(tmp_path: Path) -> None:
         assert 'WWW-Authenticate: Basic realm="nvshare"' in refused
         assert "401" in await status(port, "", **trust(certificate))
         assert await status(port, "") == "", "plain HTTP to a TLS port gets nothing"
-        write(path, "tls_server_config: {cert_file: other-cert.pem, key_file: other-key.pem}")
+        changed = path.read_text().replace("cert.pem", "other-cert.pem").replace("key.pem", "other-key.pem")
+        write(path, changed.replace("ann", "bob"))
         await rejected(status(port, "", **trust(certificate)))
-        assert "200 OK" in await status(port, "", **trust(other)), "read again, without users now"
+        assert "200 OK" in await status(port, basic("bob", "open sesame"), **trust(other)), "read again"
         port.close()
 
     on_loop(work)

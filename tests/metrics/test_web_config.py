@@ -13,7 +13,8 @@ import pytest
 from nvshare.metrics.web_config import ANSWERS_MAX, CHECKS_MAX, Guard, TooBusy, WebConfigError, load
 from tests.metrics.certificates import make_certificate
 
-HASH = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
+HASH = bcrypt.hashpw(b"open sesame", b"$2b$04$" + b"abcdefghijklmnopqrstuO").decode()
+"""The same each time: tests are named by it."""
 
 
 def basic(user: str, password: str) -> str:
@@ -45,6 +46,11 @@ def write(path: Path, text: str) -> Path:
         ),
         ("tls_server_config: {cert_file: absent, key_file: absent}", "absent"),
         ("basic_auth_users: {ann: plain}", "the hash of 'ann'"),
+        (f"basic_auth_users: {{ann: '{HASH[:7]}{'?' * 53}'}}", "the hash of 'ann'"),
+        (f"basic_auth_users: {{ann: '{HASH[:59]}A'}}", "the hash of 'ann'"),
+        (f"basic_auth_users: {{ann: '{HASH[:28]}A{HASH[29:]}'}}", "the hash of 'ann'"),
+        (f"basic_auth_users: {{ann: '$2b$03{HASH[6:]}'}}", "the hash of 'ann'"),
+        (f"basic_auth_users: {{ann: '$2b$32{HASH[6:]}'}}", "the hash of 'ann'"),
         ("basic_auth_users: [ann]", "no mapping of names"),
         ("- a", "the file is no mapping"),
         ("{", "cannot be read"),
@@ -102,11 +108,9 @@ def test_users_and_passwords(tmp_path: Path) -> None:
         guard._checks = CHECKS_MAX
         assert await guard.admits(basic("ann", "open sesame")), "no number of wrong ones makes it check again"
         guard._checks = 0
-        write(path, "basic_auth_users: {}")
-        assert await guard.admits(""), "read again"
         write(path, "nonsense: 1")
-        assert await guard.admits(""), "the last good one stays"
-        assert await guard.admits("")
+        assert await guard.admits(basic("ann", "open sesame")), "the last good one stays"
+        assert not await guard.admits("")
         assert len(warnings) == 1, "told once"
         assert "nonsense" in warnings[0]
         write(path, f"basic_auth_users: {{bob: '{HASH}'}}")
@@ -115,6 +119,85 @@ def test_users_and_passwords(tmp_path: Path) -> None:
         guard.close()
 
     asyncio.run(check())
+
+
+TLS = "tls_server_config: {cert_file: cert.pem, key_file: key.pem%s}"
+STRICT = TLS % ", client_auth_type: RequireAndVerifyClientCert, client_ca_file: cert.pem"
+USERS = f"basic_auth_users: {{ann: '{HASH}'}}"
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (USERS, ""),
+        (USERS, "# nothing left"),
+        (USERS, "{}"),
+        (USERS, "basic_auth_users: {}"),
+        (USERS, "basic_auth_users:"),
+        (USERS, USERS[:-10] + "'}"),
+        (USERS, TLS % ""),
+        (USERS, None),
+        (TLS % "", ""),
+        (TLS % "", USERS),
+        (TLS % "", None),
+        (STRICT, TLS % ""),
+        (f"{USERS}\n{TLS % ''}", USERS),
+        (f"{USERS}\n{TLS % ''}", TLS % ""),
+    ],
+)
+def test_reading_again_never_opens_the_port(tmp_path: Path, good: str, bad: str | None) -> None:
+    make_certificate(tmp_path)
+    (tmp_path / "key.pem").chmod(0o600)
+    path = write(tmp_path / "web.yml", good)
+    warnings: list[str] = []
+
+    async def check() -> None:
+        guard = Guard(path, warnings.append)
+        before = guard.config
+        if bad is None:
+            path.unlink()
+        else:
+            write(path, bad)
+        for _ in range(3):
+            assert await guard.refresh() is before
+        assert guard.failures == 1
+        assert len(warnings) == 1, "told once"
+        assert str(path) in warnings[0]
+        write(path, good + "\n")
+        await guard.refresh()
+        assert guard.config is not before, "what is good again is taken"
+        assert guard.failures == 1
+        guard.close()
+
+    asyncio.run(check())
+
+
+def test_a_key_that_everybody_can_read_is_told(tmp_path: Path) -> None:
+    make_certificate(tmp_path)
+    key = tmp_path / "key.pem"
+    path = write(tmp_path / "web.yml", TLS % "")
+    warnings: list[str] = []
+
+    async def check() -> None:
+        key.chmod(0o640)
+        guard = Guard(path, warnings.append)
+        assert warnings == []
+        key.chmod(0o644)
+        for text in ("", " # again"):
+            write(path, TLS % "" + text + "\n")
+            await guard.refresh()
+            assert warnings == [f"every user of this machine can read the key {key}: chmod o= {key}"]
+        guard.close()
+        Guard(path, warnings.append).close()
+        assert len(warnings) == 2
+
+    asyncio.run(check())
+
+
+def test_a_pipe_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "web.yml")
+    with pytest.raises(WebConfigError, match="is no file"):
+        load(tmp_path / "web.yml")
 
 
 def test_a_certificate_that_comes_late_is_noticed(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def families(view: View) -> Families:
         (c.CHECKPOINTS_FAILED, figures.checkpoints_failed),
         (c.HTTP_CONNECTIONS, figures.http_connections),
         (c.HTTP_REQUESTS, figures.http_requests),
+        (c.WEB_CONFIG_FAILURES, figures.web_config_failures),
     )
     for metric, value in single:
         yield Family(metric, [((), value)])

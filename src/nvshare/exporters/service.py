@@ -270,6 +270,7 @@ class MetricsService:
             checkpoint_age_ns=checkpoints.age_ns,
             http_connections=self._server.open_connections(),
             http_requests=self._server.requests(),
+            web_config_failures=self._server.config_failures(),
         )
 
 

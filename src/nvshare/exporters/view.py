@@ -46,6 +46,7 @@ class Figures:
     checkpoint_age_ns: int
     http_connections: int
     http_requests: int
+    web_config_failures: int
 
 
 class Managed(Named, Protocol):

@@ -263,6 +263,9 @@ class Server:
     def open_connections(self) -> int:
         return len(self.state.connections) + len(self._opening)
 
+    def config_failures(self) -> int:
+        return self._guard.failures
+
     def requests(self) -> int:
         return self.state.total_requests
 

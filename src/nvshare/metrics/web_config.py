@@ -4,9 +4,11 @@ Rules:
 1. The keys are those of Prometheus exporters; of them TLS with client certificates and basic_auth_users are
    served. Any other key is refused by its name: a file that is half obeyed is worse than one that is not.
 2. The file, certificates and keys are read again when one of them has changed. What cannot be used then is
-   told once, and the last good configuration stays; the files that the unusable one names are watched as
-   well, since one of them may come late.
-3. bcrypt is slow by intent: a password is checked in a thread, the answer is remembered, and both the memory
+   told once and counted, and the last good configuration stays; the files that the unusable one names are
+   watched as well, since one of them may come late.
+3. Reading again never opens the port: a file that is gone, empty or half written keeps what protects it. Who
+   wants less protection than there was restarts the daemon.
+4. bcrypt is slow by intent: a password is checked in a thread, the answer is remembered, and both the memory
    and the number of checks under way are bounded. Wrong passwords, of which there may be any number, are
    remembered apart: they push out each other, never a right one.
 """
@@ -18,7 +20,9 @@ import base64
 import binascii
 import hashlib
 import os
+import re
 import ssl
+import stat
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +43,10 @@ _CLIENT_AUTH: Final = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
+# Cost, then 16 bytes of salt and 23 of hash in bcrypt's own alphabet; a last character holds 2 or 4 bits.
+_HASH: Final = re.compile(
+    r"\$2[aby]\$(?:0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{30}[.CGKOSWaeimquy26]"
+)
 # For users that do not exist, so that the time an answer takes does not tell them from those that do.
 _NOBODY: Final = b"$2b$10$gARmymq4zIPIaCXk35JlluzqPgOU6QFjthILblU5j1i0yB4qay0q2"
 
@@ -60,10 +68,13 @@ class WebConfig:
     tls: ssl.SSLContext | None = None
     users: dict[str, bytes] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def load(path: Path) -> WebConfig:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait
+            raise WebConfigError(f"{path} is no file")
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
         content = yaml.safe_load(raw) if len(raw) <= FILE_BYTES_MAX else None
@@ -78,7 +89,16 @@ def load(path: Path) -> WebConfig:
         tls_table = _table(path, "tls_server_config", tables["tls_server_config"], _TLS_KEYS)
         tls, more = _tls(path, tls_table)
         files += more
-    return WebConfig(tls, users, files)
+    return WebConfig(tls, users, files, _warnings(tables.get("tls_server_config") or {}, path))
+
+
+def _warnings(tls_table: dict[str, Any], path: Path) -> tuple[str, ...]:
+    if not tls_table:
+        return ()
+    key = path.parent / str(tls_table["key_file"])
+    if not key.stat().st_mode & stat.S_IROTH:
+        return ()
+    return (f"every user of this machine can read the key {key}: chmod o= {key}",)
 
 
 def _table(path: Path, name: str, content: Any, keys: tuple[str, ...]) -> dict[str, Any]:
@@ -96,7 +116,7 @@ def _users(path: Path, content: Any) -> dict[str, bytes]:
     users = {}
     for name, hashed in content.items():
         text = str(hashed)
-        if not isinstance(name, str) or not text.startswith(("$2a$", "$2b$", "$2y$")) or len(text) != 60:
+        if not isinstance(name, str) or not _HASH.fullmatch(text):
             raise WebConfigError(
                 f"{path}: the hash of {name!r} in basic_auth_users is no bcrypt hash ($2y$...)"
             )
@@ -139,11 +159,30 @@ def _stamp(files: tuple[Path, ...]) -> tuple[tuple[int, int, int] | None, ...]:
     stamps: list[tuple[int, int, int] | None] = []
     for file in files:
         try:
-            stat = os.stat(file)
-            stamps.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+            found = os.stat(file)
+            stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
         except OSError:
             stamps.append(None)
     return tuple(stamps)
+
+
+def _lost(old: WebConfig, new: WebConfig) -> str:
+    """What protects the port in the old one and would not in the new one (rule 3)."""
+    if old.users and not new.users:
+        return "basic_auth_users"
+    if old.tls is not None and new.tls is None:
+        return "tls_server_config"
+    if old.tls is not None and new.tls is not None and new.tls.verify_mode < old.tls.verify_mode:
+        return "client_auth_type as strict as before"
+    return ""
+
+
+def _load_again(path: Path, old: WebConfig) -> WebConfig:
+    new = load(path)
+    lost = _lost(old, new)
+    if lost:
+        raise WebConfigError(f"{path} has no {lost} any more; restart if that is meant", new.files)
+    return new
 
 
 class Guard:
@@ -154,6 +193,9 @@ class Guard:
         self._path = path
         self._warn = warn
         self.config = load(path) if path is not None else WebConfig()
+        self.failures = 0  # to read it again
+        for warning in self.config.warnings:
+            warn(warning)
         self._watched = self.config.files
         self._stamp = _stamp(self._watched)
         self._admitted: OrderedDict[bytes, bool] = OrderedDict()
@@ -169,15 +211,22 @@ class Guard:
         if stamp != self._stamp:
             self._stamp = stamp
             try:
-                self.config = await asyncio.to_thread(load, self._path)
-                self._watched = self.config.files
-                self._admitted.clear()
-                self._rejected.clear()
+                self._take(await asyncio.to_thread(_load_again, self._path, self.config))
             except WebConfigError as error:
                 self._watched = tuple(dict.fromkeys((*self.config.files, *error.files)))
+                self.failures += 1
                 self._warn(f"web configuration not read again, the old one stays: {error}")
             self._stamp = _stamp(self._watched)
         return self.config
+
+    def _take(self, config: WebConfig) -> None:
+        for warning in config.warnings:
+            if warning not in self.config.warnings:
+                self._warn(warning)
+        self.config = config
+        self._watched = config.files
+        self._admitted.clear()
+        self._rejected.clear()
 
     async def admits(self, authorization: str) -> bool:
         """Whether an Authorization header names a user and its password. Raises TooBusy."""

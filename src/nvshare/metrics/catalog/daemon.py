@@ -106,6 +106,12 @@ SCRAPE_STEP = row(
 )
 HTTP_CONNECTIONS = row("nvshare_metrics_connections", (), "Open connections to this port.", "daemon")
 HTTP_REQUESTS = row("nvshare_metrics_requests_total", (), "Answers this port has given.", "daemon")
+WEB_CONFIG_FAILURES = row(
+    "nvshare_metrics_web_config_failures_total",
+    (),
+    "Times the web configuration had changed and could not be used, so that the last good one stayed.",
+    "daemon",
+)
 PROCESS_CPU = row("nvshare_process_cpu_seconds_total", (), "CPU time of the daemon.", "process")
 PROCESS_RSS = row("nvshare_process_resident_memory_bytes", (), "Memory of the daemon.", "process")
 PROCESS_VIRTUAL = row("nvshare_process_virtual_memory_bytes", (), "Address space of the daemon.", "process")
