@@ -89,3 +89,65 @@ def test_who_was_caught_is_believed_again_when_it_has_been_honest_for_a_minute()
     before = pair.disputes(1)
     assert pair.run(20)[1] == pytest.approx(20, abs=2)
     assert pair.disputes(1) == before
+
+
+def test_time_in_which_scheduling_is_off_is_disputed_with_nobody() -> None:
+    pair = Pair(50, 50, lambda ns: ns)
+    pair.run(5)
+    bench = pair.bench
+    bench.do(events.SchedulingSet(False))
+    for _ in range(5):
+        bench.pass_ms(1000)
+        bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 900 * MS), (2, 50 * MS))))
+    bench.do(events.SchedulingSet(True))
+    bench.pass_ms(300)
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 900 * MS), (2, 50 * MS))))
+    assert (pair.disputes(1), pair.disputes(2)) == (0, 0)
+
+
+def test_a_holder_that_was_stopped_is_not_doubted_for_it() -> None:
+    """NVML is asked in the middle of the stop; then it tells the truth, which is less than it held."""
+    bench = Bench()
+    bench.client(1, "p1", 50)
+    busy_ns = 0
+    for _ in range(6):
+        bench.do(events.LockRequested(1))
+        while not bench.scheduler.clients[1].holds:
+            bench.pass_ms(10)
+        bench.pass_ms(210)
+        busy_ns += 10 * MS
+        bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 10 * MS),)))
+        bench.pass_ms(200)
+        bench.do(events.LockReleased(1, busy_ns, worked_ns=busy_ns))
+        bench.pass_ms(600)
+        bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
+    tenant = bench.scheduler.gpus[GPU].tenants["p1"]
+    assert tenant.figures.disputes == 0
+    assert tenant.account.billed_ns <= 2 * busy_ns
+
+
+def test_who_is_away_is_billed_what_it_tells_when_it_is_back() -> None:
+    bench = Bench()
+    bench.client(1, "p1", 50)
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(10)
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 10 * MS),)))
+    bench.do(events.ClientDisconnected(1))
+    for _ in range(4):
+        bench.pass_ms(1000)
+        bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 1000 * MS),)))
+    told_ns = 4010 * MS
+    bench.do(events.ClientResumed(2, "p1", GPU, 1, True, False, told_ns, 0, worked_ns=told_ns))
+    tenant = bench.scheduler.gpus[GPU].tenants["p1"]
+    assert tenant.figures.disputes == 0
+    assert tenant.account.billed_ns <= 4200 * MS
+
+
+def test_a_resume_of_an_open_connection_is_billed_no_more_than_time_has_passed() -> None:
+    bench = Bench()
+    bench.now_ns += 100_000 * 1000 * MS
+    bench.client(1, "p1", 50)
+    bench.pass_ms(10)
+    huge_ns = (1 << 63) - 1
+    bench.do(events.ClientResumed(2, "p1", GPU, 1, False, True, huge_ns, 0, worked_ns=huge_ns))
+    assert bench.scheduler.gpus[GPU].tenants["p1"].account.billed_ns <= 20 * MS

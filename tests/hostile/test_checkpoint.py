@@ -39,6 +39,10 @@ def added(name: str, row: list[object]) -> Callable[[dict[str, Any]], object]:
     return lambda content: content[name].append(row)
 
 
+def negative_totals(content: dict[str, Any]) -> list[Any]:
+    return [-1, *content["present"][0][2][1:]]
+
+
 BAD_ROWS = {
     "unknown source": (added("limits", ["default/x", "oracle", None, 5, None]), "oracle"),
     "no percent": (added("limits", ["default/x", "ctl", None, 0, None]), "within 1..100"),
@@ -62,6 +66,10 @@ BAD_ROWS = {
     "rate beyond all": (
         lambda content: content["present"].append([*content["present"][0][:3], BIG]),
         "rate",
+    ),
+    "less than nothing": (
+        lambda content: content["departed"].append(["default/x", gpu_key(), negative_totals(content)]),
+        "gpu_time_ns -1",
     ),
 }
 

@@ -360,7 +360,8 @@ class Scheduler:
             here = [(c, worked_ns) for c, worked_ns in known if c is not None and c.gpu is gpu]
             gpu.gpu_time.sampled(here, min(event.at_ns, now_ns), now_ns)
             gpu.advance(now_ns)
-            measured(gpu, here, now_ns)
+            if self.on:
+                measured(gpu, here, now_ns)
             self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:
@@ -405,6 +406,8 @@ class Scheduler:
                 self._recalls.expect(client.key)
         for gpu in self.gpus.values():
             gpu.advance(now_ns)
+            for tenant in gpu.tenants.values():
+                tenant.habits.doubts.begin_anew()
             if not event.on:
                 membership.withdraw_all(gpu, now_ns)
             self._advance(gpu, now_ns, out)

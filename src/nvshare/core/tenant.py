@@ -193,7 +193,8 @@ class Client:
     def unbilled_ns(self, busy_ns: int, now_ns: int) -> int:
         """Of what its counter shows now: what it did since its connection ended, no more than it can have."""
         absence = self.absence
-        return min(busy_ns - self.busy_ns - absence.presumed_ns, now_ns - absence.since_ns)
+        since_ns = max(absence.since_ns, self.work.heard_ns)  # of one that never went: since it last told
+        return min(busy_ns - self.busy_ns - absence.presumed_ns, now_ns - since_ns)
 
     def take_over(self, former: Client) -> None:
         """The same process on a new connection: it has what the former had, and nobody counts it twice."""
@@ -229,12 +230,18 @@ class Doubts:
         self._measured_ns = now_ns
         return passed_ns
 
-    def add(self, unbilled_ns: int, most_ns: int) -> int:
-        """So much was not billed; what is to be, if it is more than may be late."""
+    def begin_anew(self) -> None:
+        """Time has passed in which nothing was billed as usual."""
+        self._measured_ns = -1
+        self._unbilled_ns = 0
+
+    def add(self, unbilled_ns: int, held_ns: int, most_ns: int) -> int:
+        """So much was not billed, that much may yet be; what is to be, if the rest cannot be late."""
         self._unbilled_ns = max(0, self._unbilled_ns + unbilled_ns)
-        if self._unbilled_ns <= most_ns:
+        caught_ns = self._unbilled_ns - held_ns
+        if caught_ns <= most_ns:
             return 0
-        caught_ns, self._unbilled_ns = self._unbilled_ns, 0
+        self._unbilled_ns -= caught_ns
         return caught_ns
 
     def caught(self, now_ns: int) -> None:

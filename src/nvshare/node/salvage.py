@@ -24,6 +24,7 @@ _NS_MAX: Final = 1 << 62
 _UNSIGNED_MAX: Final = (1 << 64) - 1
 _NAME_MAX: Final = 256
 CLIENTS_MAX: Final = 65_536
+_COUNTERS: Final = frozenset({"gpu_time_ns", "billed_ns", "disputes", "wait_counts", "wait_sum_ns"})
 
 
 class SavedClient(msgspec.Struct, frozen=True):
@@ -111,9 +112,10 @@ def _totals(row: DepartedRow) -> None:
     pod, gpu, totals = row
     _pod(pod)
     _gpu(gpu)
-    for figure in totals:
+    for name, figure in zip(totals._fields, totals, strict=True):
+        least = 0 if name in _COUNTERS else -_NS_MAX
         for number in figure if isinstance(figure, tuple) else (figure,):
-            _within("total", number, -_NS_MAX, _NS_MAX)
+            _within(name, number, least, _NS_MAX)
 
 
 def _present(row: PresentRow) -> None:

@@ -129,7 +129,8 @@ class Work:
 
     def begin(self, told_ns: int, heard_ns: int, excess_ns: int = 0) -> None:
         """What it told a former daemon, or on a former connection, is counted."""
-        self.told_ns, self.heard_ns, self.excess_ns = told_ns, heard_ns, excess_ns
+        self.told_ns, self.heard_ns = told_ns, max(0, heard_ns)
+        self.excess_ns = max(0, min(EXCESS_MOST_NS, excess_ns))
         self.resumed = True
 
     def begin_comparing(self, at_ns: int) -> None:

@@ -32,21 +32,26 @@ def measured(gpu: Gpu, clients: list[tuple[Client, int]], now_ns: int) -> None:
         if not tenant.limited:
             continue
         account = tenant.account
-        billed_ns = account.billed_ns + account.held_since_settled(now_ns)
-        since_ns = tenant.habits.since_measured(billed_ns)
+        held_ns = account.held_since_settled(now_ns)
         if not tenant.queues_blindly:
-            _dispute(gpu, tenant, worked_ns - since_ns, now_ns)
-        elif not gpu.floor.undrained:  # who runs beside others takes longer, and is billed for that
+            since_ns = tenant.habits.since_measured(account.billed_ns)
+            _dispute(gpu, tenant, worked_ns - since_ns, held_ns, now_ns)
+            continue
+        since_ns = tenant.habits.since_measured(account.billed_ns + held_ns)
+        if not gpu.floor.undrained:  # who runs beside others takes longer, and is billed for that
             lag.give_back(gpu, tenant, since_ns, worked_ns)
 
 
-def _dispute(gpu: Gpu, tenant: Tenant, unbilled_ns: int, now_ns: int) -> None:
-    """Rules 2 and 3."""
+def _dispute(gpu: Gpu, tenant: Tenant, unbilled_ns: int, held_ns: int, now_ns: int) -> None:
+    """Rules 2 and 3. What it holds is yet to be billed; who is away tells when it is back."""
     doubts = tenant.habits.doubts
+    if not all(client.connected for client in tenant.clients.values()):
+        doubts.begin_anew()
+        return
     passed_ns = doubts.pass_to(now_ns)
     if passed_ns < 0:
         return  # NVML's first word is of the time before, too
-    caught_ns = doubts.add(unbilled_ns - passed_ns // UNCERTAIN_PARTS, LATE_NS)
+    caught_ns = doubts.add(unbilled_ns - passed_ns // UNCERTAIN_PARTS, held_ns, LATE_NS)
     if caught_ns:
         billing.charge(gpu, tenant, caught_ns)
         tenant.figures.dispute()
