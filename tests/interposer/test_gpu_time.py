@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.interposer.gpu_time import MIXES, SAMPLE, measure, stopped_for_a_while, stopped_grows_by
+from tests.interposer.harness import Node, line_of
 from tests.noise import despite_noise
 
 SAMPLE_PERCENT = 10.0
@@ -39,3 +40,17 @@ def test_the_absence_of_a_program_that_was_stopped_is_no_gpu_time(tmp_path: Path
 def test_gpu_time_of_every_mix(tmp_path: Path, mix: str) -> None:
     result = measure(tmp_path, mix, 20.0)
     assert result.faults() == []
+
+
+@pytest.mark.parametrize("percent", [100, 50])
+def test_copies_from_the_host_are_no_work_of_the_card(node: Node, percent: int) -> None:
+    """They take half a second; but for the first, nothing of that is shown."""
+    node.set_quota("copies", core_percent=percent)
+    child = node.start(node.program("copies"), "100", pod="copies")
+    assert [line_of(child), line_of(child)] == ["cancellable", "done"]
+    row = node.process(child.pid)
+    assert row is not None
+    assert row.busy_ns == 0
+    [client] = node.clients()
+    assert client["gpu_time_ns"] < 20_000_000
+    node.finish(child)

@@ -71,3 +71,9 @@ def test_a_cancelled_thread_leaves_nothing_locked(node: Node) -> None:
 def test_a_thread_cancelled_at_a_wait_leaves_nothing_locked(node: Node, percent: int) -> None:
     node.set_quota("cancelled", core_percent=percent)
     assert node.run(node.program("cancel_wait"), pod="cancelled")[0] == "PASS\n"
+
+
+@pytest.mark.parametrize("disabled", ["0", "1"])
+def test_a_copy_leaves_its_thread_as_it_was(node: Node, disabled: str) -> None:
+    out, _ = node.run(node.program("copies"), "3", pod="copies", NVSHARE_DISABLE=disabled)
+    assert out == "cancellable\ndone\n"
