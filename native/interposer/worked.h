@@ -5,14 +5,14 @@
  * 2. When work began and ended is told by events before and behind it, to the microsecond; by the return of a call in which the
  *    program waited for it; else by asking now and then, and taking the middle between the last answer "runs" and the first
  *    "has ended".
- * 3. A pass does not count launches. So after the program has waited it goes the long way once: that is where a stretch begins,
- *    and only the second launch gets a pass. A program that launches and waits more often than four times a millisecond has one
- *    such burst measured in each quarter of one; another is taken to differ as much from the time the program waited for it as
- *    that one did.
+ * 3. A pass does not count launches. So after the program has waited it goes the long way once: that is where a stretch begins.
+ *    Where stretches are of one launch only the second gets a pass. A program that launches and waits more often than four
+ *    times a millisecond has one such burst measured in each quarter of one; another is taken to be as long, or by as much
+ *    longer or shorter as the program waited for it.
  * 4. The daemon divides the time in which several processes had work on the card. For that it is told when this one had: a bit
  *    for each half millisecond of the last 128 ms, set if there was work in its middle.
- * 5. A marker on the legacy default stream is a barrier for the other streams of its context. It gets one only in the program's
- *    own calls for that stream, or where it is the only one.
+ * 5. A marker on the legacy default stream is a barrier for the other streams of its context. It gets one only where it is the
+ *    only stream; else it is asked whether it works.
  */
 #ifndef INTERPOSER_WORKED_H
 #define INTERPOSER_WORKED_H
@@ -67,7 +67,8 @@ uint64_t worked_slots(const struct worked *worked, uint64_t words[SLOT_WORDS]);
 bool burst_is_measured(const struct worked *worked, uint64_t now_ns);
 /* Since when work goes on that nobody saw begin. */
 uint64_t unseen_since_ns(const struct gate *gate, uint64_t now_ns);
-/* The program has waited, perhaps for launches that went unseen. True if whoever launches next must come by, so that the next burst is measured. */
+/* The program has waited, perhaps for launches that went unseen. True if whoever launches next must come by, so that the next
+ * burst is measured. */
 bool burst_ends(struct gate *gate, bool unseen, uint64_t now_ns);
 #pragma GCC visibility pop
 

@@ -116,13 +116,18 @@ def two(open_path: Path) -> Iterator[tuple[Watched, Watched]]:
             daemon.stop()
 
 
-def test_a_second_daemon_that_was_quicker_is_noticed(two: tuple[Watched, Watched]) -> None:
-    first, second = two
+def overtake(first: Watched, second: Watched) -> None:
+    """The first one's directories are removed, and the second is quicker to make them again."""
     os.kill(first.pid, signal.SIGSTOP)
     for directory in (first.sock_dir, first.private_dir):
         shutil.rmtree(directory)
     second.start()
     os.kill(first.pid, signal.SIGCONT)
+
+
+def test_a_second_daemon_that_was_quicker_is_noticed(two: tuple[Watched, Watched]) -> None:
+    first, second = two
+    overtake(first, second)
     until(lambda: f"in use by the daemon with pid {second.pid}" in first.readiness())
     assert first.readiness().startswith("not ready: ")
     assert second.readiness() == "OK\n"
@@ -134,11 +139,7 @@ def test_a_second_daemon_that_was_quicker_is_noticed(two: tuple[Watched, Watched
 
 def test_who_ends_leaves_the_socket_of_another(two: tuple[Watched, Watched]) -> None:
     first, second = two
-    os.kill(first.pid, signal.SIGSTOP)
-    for directory in (first.sock_dir, first.private_dir):
-        shutil.rmtree(directory)
-    second.start()
-    os.kill(first.pid, signal.SIGCONT)
+    overtake(first, second)
     assert first.stop() == 0
     second.client("served").cycle()
     second.assert_healthy()

@@ -141,16 +141,22 @@ class _Watch:
                     self.shown_ns[pod] = max(self.shown_ns[pod], tenant["gpu_time_ns"])
 
 
+def _watched(node: Node, program: Program, until_ns: int) -> tuple[int, _Watch]:
+    """The pid of a program that has had so much, and what is told of it."""
+    child = node.start(*program.command(node, 60.0), pod="p0")
+    watch = _Watch(node, {"p0": child})
+    while watch.shown_ns["p0"] < until_ns:
+        time.sleep(0.02)
+        watch.look()
+    return child.pid, watch
+
+
 def stopped_grows_by(directory: Path) -> int:
     """What a program's GPU time grows by in two seconds in which it is stopped."""
     node = sampling_node(directory, CARDS)
     try:
-        child = node.start(*Program("w5").command(node, 60.0), pod="p0")
-        watch = _Watch(node, {"p0": child})
-        while watch.shown_ns["p0"] < 500_000_000:
-            time.sleep(0.02)
-            watch.look()
-        with stopped(child.pid):
+        pid, watch = _watched(node, Program("w5"), 500_000_000)
+        with stopped(pid):
             time.sleep(2)  # what it had told before is counted by then
             watch.look()
             before_ns = watch.shown_ns["p0"]
@@ -165,12 +171,8 @@ def stopped_for_a_while(directory: Path) -> tuple[int, int]:
     """What the card worked, and what is shown, of a program that never waits and was stopped for 3 s."""
     node = sampling_node(directory, CARDS)
     try:
-        child = node.start(*Program("duty 5000 2 20000 never").command(node, 60.0), pod="p0")
-        watch = _Watch(node, {"p0": child})
-        while watch.shown_ns["p0"] < 300_000_000:
-            time.sleep(0.02)
-            watch.look()
-        with stopped(child.pid):
+        pid, watch = _watched(node, Program("duty 5000 2 20000 never"), 300_000_000)
+        with stopped(pid):
             time.sleep(3)  # the absence itself
         end = time.monotonic() + 2  # it goes on, and tells
         while time.monotonic() < end:
