@@ -54,3 +54,24 @@ def test_copies_from_the_host_are_no_work_of_the_card(node: Node, percent: int) 
     [client] = node.clients()
     assert client["gpu_time_ns"] < 20_000_000
     node.finish(child)
+
+
+def test_who_must_register_anew_goes_on_telling(node: Node) -> None:
+    """With a daemon that knows nothing of it; it would be silent until it has worked as long as before."""
+    child = node.start(node.program("duty"), "60", "5000", "1", "5000", "stream", pod="anew")
+
+    def shown_ns() -> int:
+        return sum(int(client["gpu_time_ns"]) for client in node.clients())
+
+    def card_ns() -> int:
+        row = node.process(child.pid)
+        return 0 if row is None else row.busy_ns
+
+    node.wait_for(lambda: shown_ns() > 2_000_000_000)
+    node.daemon.kill()
+    (node.daemon.private_dir / "checkpoint").unlink()
+    node.daemon.start()
+    node.wait_for(lambda: bool(node.clients()))
+    before_ns = card_ns()
+    node.wait_for(lambda: card_ns() > before_ns + 1_000_000_000)
+    assert shown_ns() > 500_000_000
