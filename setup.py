@@ -18,7 +18,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.errors import CompileError
 
-NODE_MODULES = ("connection.py", "counters.py", "hub.py", "telling.py")
+NODE_MODULES = ("connection.py", "counters.py", "fair_queue.py", "hub.py", "stream.py", "telling.py")
 NOT_COMPILED = ("__init__.py", "document.py")  # the second makes a page of docs
 
 extensions = []

@@ -30,6 +30,13 @@ def standing_still(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.fixture
+def daemon(open_path: Path) -> Iterator[DaemonProcess]:
+    """However slow the machine, all that has come is read in one round."""
+    with running(open_path, bounds={"round_ns": PATIENCE_SEC * 10**9}) as process:
+        yield process
+
+
 def waiting(*clients: Raw) -> None:
     for client in clients:
         client.send(T.REQ_LOCK)

@@ -60,7 +60,8 @@ class QuietConnection:
         self.aborted = False
         self.answers: list[str] = []
 
-    def become(self, client: int) -> None:
+    def become(self, client: int, pod: str) -> None:
+        del pod
         self.client = client
 
     def refuse(self, reason: str) -> None:

@@ -14,6 +14,9 @@ class Bounds:
     unregistered_per_owner: int = 512  # of a pod, a container, or a user outside of them
     handshake_ns: int = 5_000_000_000
     last_words_ns: int = 1_000_000_000  # to read what a process said before it ended
+    round_ns: int = 400_000  # of each round of the loop, for owners who have more to say than is read of them
+    round_least_ns: int = 20_000  # for each of them, however many there are
+    read_bytes: int = 8 * 659  # of a connection at once: about eight messages
     output_bytes: int = 65_536  # beyond what the kernel buffers: about a hundred messages
     backlog: int = 4096
     accepts_per_callback: int = 4

@@ -4,6 +4,7 @@
 2. A peer that does not read is ended when more waits for it than the bound, and nobody else notices.
 3. Who is ended is told nothing more from that moment on. The core hears of it in the loop's next round:
    ``tell`` never calls back into the core.
+4. It is read when its owner's turn has come: see ``fair_queue``.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from nvshare.core import events
 from nvshare.core.effects import Drop, Effect, Grant, Greet, TellCoreLimit, TellMemoryLimit, TellScheduling
+from nvshare.node.fair_queue import Owner
+from nvshare.node.stream import Stream
 from nvshare.node.telling import FRAMES, TELLERS
 from nvshare.pods.identity import Peer
 from nvshare.wire.codec import Decoder, encode, format_client_id
@@ -30,20 +33,20 @@ _T = MessageType
 _REGISTERED: Final = State.REGISTERED
 
 
-class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot inherit from it
+class Connection:
     __slots__ = (
         "_corked",
         "_decoder",
         "_frames",
         "_held",
         "_hub",
-        "_send",
+        "_read_bytes",
         "_tellers",
-        "_transport",
         "client",
         "dialect",
         "ended_by",
         "handshake",
+        "owner",
         "peer",
         "pidfd",
         "refusal",
@@ -51,6 +54,7 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         "requested",
         "roster",
         "state",
+        "stream",
     )
 
     def __init__(
@@ -61,38 +65,52 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         self.pidfd = pidfd  # ours until a member takes it over
         self.refusal = refusal  # why whatever it asks for is denied
         self.state = State.NEW
+        self.owner: Owner | None = None  # None: it is not read yet, or no more
         self.become(0)
         self.dialect: Dialect = V3
         self.ended_by = "ended"  # a key of DISCONNECTS
         self.handshake: asyncio.TimerHandle | None = None
         self._hub = roster.hub
+        self._read_bytes = roster.bounds.read_bytes
         self._decoder = Decoder()
-        self._transport: asyncio.Transport | None = None
-        self._send = connected.send
+        self.stream = Stream(roster.hub.loop, connected)
         self._frames: dict[type[Any], bytes] = {}
         self._tellers: dict[type[Any], Callable[[Any], bytes]] = {}
         self._corked = False  # what is said is kept, and sent as one in the loop's next round
         self._held = b""
 
-    def become(self, client: int) -> None:
+    def become(self, client: int, pod: str = "") -> None:
         """Registered under this id; the two events a client causes most are made once."""
+        if self.owner is not None:
+            self.owner.enter_pod(self, pod)
         self.client = client
         self.requested = events.LockRequested(client)
         self.released = events.LockReleased(client)
 
-    # ---- what the loop calls -----------------------------------------------------------------
+    # ---- reading -----------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        stream = cast(asyncio.Transport, transport)  # uvloop's own class
-        self._transport = stream
-        # Beyond the bound we end the connection, so the loop need not tell us to pause.
-        stream.set_write_buffer_limits(high=1 << 30)
-        if self.state is State.CLOSED:  # its process died while the loop was opening it
-            stream.abort()
+    def read(self) -> None:
+        """What it has sent, as far as one read goes. Whatever comes of it is its own trouble alone."""
+        if self.owner is None:
+            return
+        try:
+            data = self.stream.recv(self._read_bytes)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        try:
+            if not data:
+                self.end()
+            elif self.state is not State.CLOSED:
+                self._receive(data)
+        except Exception as error:
+            self._hub.note_bug(f"a message of client {self.client:016x}", error)
+            self.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         hub = self._hub
-        began_ns = now_ns = hub.clock()
+        now_ns = hub.clock()
         fault: RemoteProtocolError | None = None
         try:
             messages = self._decoder.feed(data)
@@ -113,17 +131,18 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             self.roster.note_refused(self.peer, fault.reason, str(fault))
             self.ended_by = "protocol"
             self.abort()
-        hub.counters.callbacks.add(hub.clock() - began_ns)
 
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
+    def end(self) -> None:
+        """The connection has ended, by whoever's will; nothing is read or said any more."""
+        owner = self.owner
+        if owner is None:
+            return
+        self.owner = None
+        owner.remove(self)
+        self.stream.close()
         for fault, count in self._decoder.ignored.items():
             self._hub.counters.events[f"ignored_{fault}"] += count
         self.state = State.CLOSED
-        self._transport = None
         self.roster.connection_ended(self)
 
     # ---- messages ----------------------------------------------------------------------------
@@ -132,8 +151,11 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         """What a message of a registered client's daily life tells the core, the commonest first."""
         if kind == _REQ_LOCK:
             return self.requested
-        if kind == _LOCK_RELEASED:
-            return self.released
+        if kind in (_LOCK_RELEASED, _TURN_ENDED):
+            if self.owner is not None:
+                self.owner.let_go(self)
+            if kind == _LOCK_RELEASED:
+                return self.released
         event_of = _EVENT_OF[kind]
         return None if event_of is None else event_of(self.client, message)
 
@@ -175,7 +197,13 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         if self.state is not _REGISTERED:
             self._answer(effect)
             return
-        frame = self._frames.get(type(effect))
+        kind = type(effect)
+        if self.owner is not None:
+            if kind is Grant:
+                self.owner.hold(self)
+            elif kind is Drop:
+                self.owner.drop(self)
+        frame = self._frames.get(kind)
         if frame is not None:
             self._write(frame)
             return
@@ -232,12 +260,11 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             self.state = State.CLOSED
         else:
             self.say(Message(_T.REFUSED, data=reason[:19]))
-        if self.state is State.CLOSED and self._transport is not None:
-            self._transport.close()  # after the answer is written
+        if self.state is State.CLOSED:
+            self.stream.finish(self._end_soon)
 
     def _write(self, frame: bytes) -> None:
-        transport = self._transport
-        if transport is None or (self.state is State.CLOSED and transport.is_closing()):
+        if self.owner is None:
             return
         self._hub.counters.sent[frame[0]] += 1
         if self._corked:
@@ -246,24 +273,14 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             self._send_frames(frame)
 
     def _send_frames(self, frame: bytes) -> None:
-        """At once if the kernel takes it, which spares the loop a round; else what is left waits there."""
-        transport = self._transport
-        if transport is None:
+        if self.owner is None:
             return
-        waiting_bytes = transport.get_write_buffer_size()
-        if not waiting_bytes:
-            try:
-                sent = self._send(frame)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                self.abort()  # the peer is gone, or has missed something
-                return
-            if sent == len(frame):
-                return
-            frame = frame[sent:]
-        transport.write(frame)
-        if waiting_bytes + len(frame) > self.roster.bounds.output_bytes:
+        try:
+            kept_bytes = self.stream.send(frame)
+        except OSError:
+            self.abort()  # the peer is gone, or has missed something
+            return
+        if kept_bytes > self.roster.bounds.output_bytes:
             self._hub.counters.events["output_overflow"] += 1
             self.ended_by = "overflow"
             self.abort()
@@ -278,12 +295,14 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             repeats.info("Sending UPDATE_CORE_LIMIT", owner, client=client, percent=effect.percent)
 
     def abort(self) -> None:
-        """End the connection; the rest follows from ``connection_lost``, in the loop's next round."""
+        """End the connection: from now on it is told nothing. The rest follows in the loop's next round."""
         self.state = State.CLOSED
         if self._hub.told.get(self.client) is self:
             del self._hub.told[self.client]
-        if self._transport is not None:
-            self._transport.abort()
+        self._end_soon()
+
+    def _end_soon(self) -> None:
+        self._hub.loop.call_soon(self.end)
 
 
 def _busy(client: int, arguments: tuple[int, ...]) -> events.BusyReported:
@@ -308,3 +327,4 @@ _BY_NUMBER: Final = {int(kind): event_of for kind, event_of in _EVENTS.items()}
 _EVENT_OF: Final = tuple(_BY_NUMBER.get(number) for number in range(256))
 _REQ_LOCK: Final = int(_T.REQ_LOCK)
 _LOCK_RELEASED: Final = int(_T.LOCK_RELEASED)
+_TURN_ENDED: Final = int(_T.TURN_ENDED)

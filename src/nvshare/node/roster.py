@@ -9,13 +9,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import socket
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from nvshare.core import events
 from nvshare.core.limits import PodLimits
@@ -24,6 +23,7 @@ from nvshare.gpu.inventory import Device, GpuError, Inventory
 from nvshare.node import logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.connection import Connection
+from nvshare.node.fair_queue import FairQueue
 from nvshare.node.hub import Hub
 from nvshare.node.operators import Operators
 from nvshare.node.runs import Runs
@@ -31,6 +31,7 @@ from nvshare.node.unregistered import Unregistered
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.identity import (
     PEER_DEAD,
+    Exhausted,
     IdentityError,
     Peer,
     Process,
@@ -111,7 +112,7 @@ class Roster:
         self._per_pod: Counter[str] = Counter()
         self._per_uid: Counter[int] = Counter()
         self._repeats = hub.repeats
-        self._opening: set[asyncio.Task[object]] = set()
+        self._queue = FairQueue(hub, bounds)
 
     # ---- connections -------------------------------------------------------------------------
 
@@ -129,15 +130,18 @@ class Roster:
                     connection_socket.close()
                     return
         connection = Connection(self, connection_socket, peer, pidfd, refusal)
+        try:
+            connection.owner = self._queue.add(connection, owner_of(peer))
+        except OSError as error:
+            if pidfd >= 0:
+                os.close(pidfd)
+            raise Exhausted(str(error)) from error
         self._find_place(connection)
         connection.handshake = self.hub.loop.call_later(
             self.bounds.handshake_ns / 1e9, self._handshake_over, connection
         )
         if pidfd >= 0:
             self.hub.loop.add_reader(pidfd, self._process_ended, connection)
-        opening = self.hub.loop.create_task(self._open(connection, connection_socket))
-        self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
         self.hub.counters.callbacks.add(self.hub.clock() - now_ns)
 
     def _find_place(self, connection: Connection) -> None:
@@ -145,15 +149,6 @@ class Roster:
         if pushed_out is not None:
             self.note_refused(pushed_out.peer, "too_many_silent", "said nothing, and others came")
             pushed_out.abort()
-
-    async def _open(self, connection: Connection, connection_socket: socket.socket) -> None:
-        try:
-            protocol = cast(asyncio.Protocol, connection)
-            await self.hub.loop.connect_accepted_socket(lambda: protocol, connection_socket)
-        except OSError as error:
-            self._repeats.warning("connection lost at once", owner_of(connection.peer), detail=error)
-            connection_socket.close()
-            self.connection_ended(connection)
 
     def _handshake_over(self, connection: Connection) -> None:
         if self.unregistered.remove(connection):
@@ -387,7 +382,7 @@ class Roster:
         self.members[client] = member
         self._count(member, 1)
         self.hub.told[client] = connection
-        connection.become(client)
+        connection.become(client, pod)
         return member
 
     def _registered(self, connection: Connection, member: Member, words: str) -> None:

@@ -1,0 +1,241 @@
+"""Whose messages are read next: fair queueing over owners, their pods, and the pods' connections.
+
+1. Nothing is read before its turn. What clients send waits in the kernel's buffers, and who has filled his
+   waits himself.
+2. An owner is a pod, a container, or a user outside of them, as the kernel tells it. In each round of the
+   loop every owner who has something to say is read once, and control and metrics have their round as well.
+   Owners who had more to say than was read of them share ``Bounds.round_ns`` of each round, so that a round
+   stays short however many they are.
+3. A user's pods take turns, and so do a pod's connections. The kernel rotates them: a set of descriptors (an
+   epoll instance) gives those that are ready in the order in which they have waited.
+4. One read takes no more of a connection than ``Bounds.read_bytes``, about eight messages.
+5. Of an owner who has more to say than it may, those are read first whom others may be waiting for: clients
+   that were told to let go of a GPU, then clients that hold one.
+"""
+
+from __future__ import annotations
+
+import select
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from nvshare.node.bounds import Bounds
+from nvshare.node.hub import Hub
+
+if TYPE_CHECKING:
+    from nvshare.node.connection import Connection
+
+_BATCH: Final = 16
+_PER_POD: Final = 2
+_HOLDERS_FIRST: Final = 8
+
+
+class PodSet:
+    """The connections of one pod, where it has several."""
+
+    __slots__ = ("connections", "epoll")
+
+    def __init__(self) -> None:
+        """Raises OSError when there are no descriptors left."""
+        self.epoll = select.epoll()
+        self.connections: dict[int, Connection] = {}  # by descriptor
+
+    def add(self, connection: Connection) -> None:
+        fd = connection.stream.fd
+        self.connections[fd] = connection
+        self.epoll.register(fd, select.EPOLLIN)
+
+    def remove(self, connection: Connection) -> None:
+        fd = connection.stream.fd
+        del self.connections[fd]
+        self.epoll.unregister(fd)
+
+
+class Owner:
+    """All that one owner's connections have to say."""
+
+    __slots__ = (
+        "_alone",
+        "_backlogged",
+        "_connections",
+        "_dropping",
+        "_epoll",
+        "_holding",
+        "_pod_of",
+        "_queue",
+        "_sets",
+        "_sets_by_fd",
+        "_takes_turns",
+        "key",
+    )
+
+    def __init__(self, queue: FairQueue, key: str) -> None:
+        """Raises OSError when there are no descriptors left."""
+        self.key = key
+        self._queue = queue
+        self._epoll = select.epoll()
+        self._takes_turns = key.startswith("uid:")  # others are one pod each
+        self._connections: dict[int, Connection] = {}  # by descriptor, those in no set of their pod
+        self._alone: dict[str, Connection] = {}  # by pod, the same
+        self._sets: dict[str, PodSet] = {}  # by pod
+        self._sets_by_fd: dict[int, PodSet] = {}
+        self._pod_of: dict[Connection, str] = {}  # of those that have said so
+        self._dropping: dict[Connection, None] = {}
+        self._holding: dict[Connection, None] = {}
+        self._backlogged = False
+        queue.hub.loop.add_reader(self._epoll.fileno(), self._ready)
+
+    # ---- who belongs to it -------------------------------------------------------------------
+
+    def add(self, connection: Connection) -> None:
+        fd = connection.stream.fd
+        self._connections[fd] = connection
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def _take_out(self, connection: Connection) -> None:
+        fd = connection.stream.fd
+        del self._connections[fd]
+        self._epoll.unregister(fd)
+
+    def enter_pod(self, connection: Connection, pod: str) -> None:
+        """It takes turns with the other connections of that pod from now on."""
+        if not self._takes_turns or connection in self._pod_of:
+            return
+        self._pod_of[connection] = pod
+        pod_set = self._sets.get(pod)
+        if pod_set is None:
+            if pod not in self._alone:
+                self._alone[pod] = connection
+                return
+            try:
+                pod_set = PodSet()
+            except OSError:  # no descriptors left: it takes turns like a pod of its own
+                del self._pod_of[connection]
+                return
+            self._sets[pod] = self._sets_by_fd[pod_set.epoll.fileno()] = pod_set
+            self._epoll.register(pod_set.epoll.fileno(), select.EPOLLIN)
+            first = self._alone.pop(pod)
+            self._take_out(first)
+            pod_set.add(first)
+        self._take_out(connection)
+        pod_set.add(connection)
+
+    def remove(self, connection: Connection) -> None:
+        """Before its descriptor is closed."""
+        self.let_go(connection)
+        pod = self._pod_of.pop(connection, "")
+        pod_set = self._sets.get(pod)
+        if pod_set is None or connection.stream.fd not in pod_set.connections:
+            self._take_out(connection)
+            self._alone.pop(pod, None)
+        else:
+            pod_set.remove(connection)
+            if not pod_set.connections:
+                del self._sets[pod]
+                del self._sets_by_fd[pod_set.epoll.fileno()]
+                pod_set.epoll.close()
+        if not self._connections and not self._sets:
+            self._close()
+
+    def _close(self) -> None:
+        self._queue.hub.loop.remove_reader(self._epoll.fileno())
+        self._queue.forget(self)
+        self._epoll.close()
+
+    # ---- who is waited for -------------------------------------------------------------------
+
+    def hold(self, connection: Connection) -> None:
+        self._holding[connection] = None
+
+    def drop(self, connection: Connection) -> None:
+        self._holding.pop(connection, None)
+        self._dropping[connection] = None
+
+    def let_go(self, connection: Connection) -> None:
+        self._holding.pop(connection, None)
+        self._dropping.pop(connection, None)
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def _ready(self) -> None:
+        queue = self._queue
+        clock = queue.hub.clock
+        began_ns = clock()
+        ends_ns = began_ns + queue.share_ns()
+        if self._backlogged:
+            self._read_holders()
+        more = True
+        while more and not self._epoll.closed:
+            more = self._read_batch(ends_ns)
+        self._note_backlog(clock() >= ends_ns)
+        queue.hub.counters.callbacks.add(clock() - began_ns)
+
+    def _read_batch(self, ends_ns: int) -> bool:
+        """Whether there may be more to read, and time for it."""
+        clock = self._queue.hub.clock
+        found = self._epoll.poll(0, _BATCH)
+        more = len(found) == _BATCH
+        for fd, _ in found:
+            connection = self._connections.get(fd)
+            if connection is not None:
+                connection.read()
+            elif (pod_set := self._sets_by_fd.get(fd)) is not None:
+                ready = pod_set.epoll.poll(0, _PER_POD)
+                more = more or len(ready) == _PER_POD
+                for member_fd, _ in ready:
+                    member = pod_set.connections.get(member_fd)  # reading another may have ended it
+                    if member is not None:
+                        member.read()
+            if clock() >= ends_ns:
+                return False
+        return more
+
+    def _read_holders(self) -> None:
+        """Rule 5."""
+        for connection in [*islice(self._dropping, _HOLDERS_FIRST)]:
+            connection.read()
+        for connection in [*islice(self._holding, _HOLDERS_FIRST)]:
+            if self._holding.pop(connection, True) is None:  # to the end, so that all have their turn
+                self._holding[connection] = None
+                connection.read()
+
+    def _note_backlog(self, out_of_time: bool) -> None:
+        closed = self._epoll.closed
+        backlogged = out_of_time and not closed and bool(self._epoll.poll(0, 1))
+        if backlogged is not self._backlogged:
+            self._backlogged = backlogged
+            self._queue.note_backlog(self, backlogged)
+
+
+class FairQueue:
+    """All owners."""
+
+    def __init__(self, hub: Hub, bounds: Bounds) -> None:
+        self.hub = hub
+        self._round_ns = bounds.round_ns
+        self._least_ns = bounds.round_least_ns
+        self._owners: dict[str, Owner] = {}
+        self._backlogged: set[Owner] = set()
+
+    def add(self, connection: Connection, key: str) -> Owner:
+        """It is read from now on, in its owner's turn. Raises OSError when there are no descriptors left."""
+        owner = self._owners.get(key)
+        if owner is None:
+            owner = self._owners[key] = Owner(self, key)
+        owner.add(connection)
+        return owner
+
+    def forget(self, owner: Owner) -> None:
+        """It has no connection left."""
+        del self._owners[owner.key]
+        self._backlogged.discard(owner)
+
+    def note_backlog(self, owner: Owner, backlogged: bool) -> None:
+        if backlogged:
+            self._backlogged.add(owner)
+        else:
+            self._backlogged.discard(owner)
+
+    def share_ns(self) -> int:
+        """For how long an owner is read in one round."""
+        return max(self._least_ns, self._round_ns // max(1, len(self._backlogged)))
