@@ -105,6 +105,7 @@ bench: $(READY) $(LOCK_CYCLES) simgpu interposer compiled ## the figures that ar
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.lock_cycles
 	$(BIN)/python -m benchmarks.launch_overhead
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.scrape
+	$(BIN)/python -m benchmarks.floods && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.floods
 
 verify: $(READY) simgpu interposer prometheus compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify tests/sim

@@ -8,16 +8,21 @@ import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from tests.node.harness import PATIENCE_SEC, in_child
 
 NOBODY: Final = 65_534
+Held = TypeVar("Held")
 
 
 @contextmanager
-def stranger(act: Callable[[], object], uid: int = NOBODY) -> Iterator[int]:
-    """A process of that user which has acted, and lives on with all it holds; its pid."""
+def stranger(
+    act: Callable[[], Held],
+    uid: int = NOBODY,
+    then: Callable[[Held], object] = lambda _held: signal.pause(),
+) -> Iterator[int]:
+    """A process of that user which has acted, and lives on with all it holds or goes on; its pid."""
     reading, writing = os.pipe()
 
     def live() -> None:
@@ -26,8 +31,7 @@ def stranger(act: Callable[[], object], uid: int = NOBODY) -> Iterator[int]:
         os.setuid(uid)
         held = act()
         os.write(writing, b"x")
-        signal.pause()
-        del held
+        then(held)
 
     child = in_child(live)
     os.close(writing)

@@ -1,7 +1,8 @@
 """How many descriptors the daemon has, and what they are kept for.
 
 1. The soft limit is raised as far as the hard one lets us, and no further than could ever be of use.
-2. A client takes two, its socket and its pidfd, and so does a silent connection. Where the limit is too small
+2. A client takes three at most: its socket, its pidfd, and the set in which it is read if it is its owner's
+   or its pod's first. So does a silent connection. Where the limit is too small
    for all that the bounds permit, fewer are permitted: what clients may take never touches what is kept for
    control, metrics and the daemon itself, and no user's clients take more than half of theirs.
 """
@@ -18,7 +19,7 @@ from nvshare.node.bounds import Bounds
 MOST: Final = 65_536
 OWN: Final = 64
 """For the daemon itself: files, timers, threads, NVML."""
-_EACH: Final = 2
+_EACH: Final = 3
 _FEWEST_SERVED: Final = 4  # connections to control and to metrics
 _FEWEST_CLIENTS: Final = 32
 """With fewer it would serve nobody. Below that, accepting pauses when descriptors run out."""
