@@ -102,12 +102,14 @@ class Node:
             self.cards.close()
 
 
-def sampling_node(directory: Path, cards: str) -> Node:
+def sampling_node(directory: Path, cards: str, **settings: str) -> Node:
     """Its daemon runs, and looks at NVML every second, as that of an installation does."""
     directory.mkdir(exist_ok=True)
     node = Node(directory, cards)
     metrics = {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_METRICS_ADDR": f"127.0.0.1:{free_port()}"}
-    node.daemon = DaemonProcess(directory, arguments=["--gpus", "nvml"], environment=node.simulated | metrics)
+    node.daemon = DaemonProcess(
+        directory, arguments=["--gpus", "nvml"], environment=node.simulated | metrics | settings
+    )
     node.daemon.start()
     return node
 

@@ -1,0 +1,129 @@
+"""What lies gain: a table of what a liar with a cap of 10 % got of a simulated card, and its neighbour kept.
+
+    python -m tests.hostile.lies --seconds 30
+
+Each row is a daemon of its own that looks at NVML every second, a liar that speaks the protocol itself
+(``programs/liar.py``), and an honest neighbour with the library: once with a quota of 60 %, once without.
+What each got is the card's own count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.interposer.harness import Node, line_of, sampling_node
+from tests.tables import Table
+
+CAP_PERCENT: Final = 10
+LIAR_MOST_PERCENT: Final = 15.0
+NEIGHBOUR_PERCENT: Final = 60
+NEIGHBOUR_POINTS: Final = 2.0
+MEMORY_LIMIT_BYTES: Final = 1 << 30
+KERNEL_US: Final = "2000"
+TESTS: Final = Path(__file__).resolve().parents[1]
+PROGRAM: Final = TESTS / "hostile" / "programs" / "liar.py"
+PYTHONPATH: Final = os.pathsep.join(
+    [str(TESTS.parent), str(TESTS / "simgpu" / "programs"), os.environ.get("PYTHONPATH", "")]
+)
+
+
+class Lie(NamedTuple):
+    name: str  # of liar.py's
+    processes: int = 1
+    settings: tuple[tuple[str, str], ...] = ()
+    bounded: bool = True  # what it got is judged
+
+    @property
+    def title(self) -> str:
+        many = f", {self.processes} processes" if self.processes > 1 else ""
+        return self.name + many + "".join(f", {name}={value}" for name, value in self.settings)
+
+
+LIES: Final = (
+    Lie("honest"),
+    Lie("busy 0"),
+    Lie("half of busy"),
+    Lie("idle"),
+    Lie("late by 0.3 s"),
+    Lie("resume"),
+    Lie("reconnect"),
+    Lie("wrong grants"),
+    Lie("busy 0", 50),
+    Lie("claims"),
+    Lie("never releasing", bounded=False),
+)
+
+
+class Got(NamedTuple):
+    """In percent of the card."""
+
+    liar: float
+    neighbour: float
+
+
+def busy(node: Node, neighbour: int) -> tuple[float, float, float]:
+    """The card's time, and what it worked for all others and for the neighbour, in seconds."""
+    card = node.card()
+    mine = sum(row.busy_ns for row in card.processes if row.pid == neighbour)
+    return card.now_ns / 1e9, (sum(row.busy_ns for row in card.processes) - mine) / 1e9, mine / 1e9
+
+
+def measure(lie: Lie, quota: int, seconds: float) -> Got:
+    with tempfile.TemporaryDirectory(prefix="nvshare-test-") as name:
+        node = sampling_node(Path(name), "t4:1", **dict(lie.settings))
+        try:
+            node.set_quota("liar", core_percent=CAP_PERCENT, memory_bytes=MEMORY_LIMIT_BYTES)
+            node.set_quota("neighbour", core_percent=quota)
+            windowed = [node.program("windowed"), "-", "neighbour", "", KERNEL_US]
+            neighbour = node.start(*windowed, pod="neighbour")
+            assert line_of(neighbour) == "running"
+            socket = str(node.daemon.sock_dir / "scheduler.sock")
+            words = [lie.name, socket, "liar", node.card().uuid, str(lie.processes)]
+            liar = node.start(*node.python(str(PROGRAM), *words), LD_PRELOAD="", PYTHONPATH=PYTHONPATH)
+            assert line_of(liar) == "running", liar.communicate()[1]
+            before = busy(node, neighbour.pid)
+            time.sleep(seconds)  # what is measured is how much each gets in that time
+            after = busy(node, neighbour.pid)
+            assert lie.settings or liar.poll() is None, liar.communicate()[1]
+        finally:
+            node.close()
+    passed, other, mine = (new - old for old, new in zip(before, after, strict=True))
+    return Got(100 * other / passed, 100 * mine / passed)
+
+
+def is_good(lie: Lie, beside_quota: Got, beside_none: Got) -> bool:
+    kept = beside_quota.neighbour >= NEIGHBOUR_PERCENT - NEIGHBOUR_POINTS
+    return not lie.bounded or (kept and max(beside_quota.liar, beside_none.liar) <= LIAR_MOST_PERCENT)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each row (default: %(default)s)")
+    parser.add_argument("--lie", action="append", help="only these; can be given again")
+    options = parser.parse_args()
+    known = [lie.title for lie in LIES]
+    if wrong := [name for name in options.lie or () if name not in known]:
+        print(f"{wrong[0]!r} is no lie; accepted: {', '.join(known)}", file=sys.stderr)
+        return 2
+    table = Table(f"{'lie':34}{'liar':>8}{'60 %':>8}{'liar':>8}{'no quota':>10}")
+    for lie in LIES:
+        if options.lie and lie.title not in options.lie:
+            continue
+        beside_quota = measure(lie, NEIGHBOUR_PERCENT, options.seconds)
+        beside_none = measure(lie, 100, options.seconds)
+        figures = f"{beside_quota.liar:8.1f}{beside_quota.neighbour:8.1f}{beside_none.liar:8.1f}"
+        figures += f"{beside_none.neighbour:10.1f}"
+        table.row(f"{lie.title:34}{figures}", is_good(lie, beside_quota, beside_none))
+    return table.end(
+        f"bounds: liar {LIAR_MOST_PERCENT:g}, neighbour {NEIGHBOUR_POINTS:g} points below its quota"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
