@@ -86,7 +86,8 @@ def resume(roster: Roster, connection: Any, former: int) -> None:
 def test_a_live_member_that_resumes_is_replaced_by_one_event(away: bool) -> None:
     async def live() -> None:
         hub: Any = RecordingHub(asyncio.get_running_loop())
-        roster = Roster(hub, Inventory((), believes=True), Tenancy(), Bounds(), HOST, EPOCH)
+        bounds = Bounds(resume_every_ns=0)
+        roster = Roster(hub, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
         first: Any = QuietConnection()
         second: Any = QuietConnection()
         former = register(roster, first)
@@ -120,7 +121,8 @@ def test_a_live_member_that_resumes_is_replaced_by_one_event(away: bool) -> None
 def test_no_descriptor_is_lost_over_many_resumes() -> None:
     async def live() -> None:
         hub: Any = RecordingHub(asyncio.get_running_loop())
-        roster = Roster(hub, Inventory((), believes=True), Tenancy(), Bounds(clients_per_pod=1), HOST, EPOCH)
+        bounds = Bounds(clients_per_pod=1, resume_every_ns=0)
+        roster = Roster(hub, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
         connection: Any = QuietConnection()
         register(roster, connection)
         before = len(os.listdir("/proc/self/fd"))

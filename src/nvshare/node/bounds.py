@@ -13,6 +13,7 @@ class Bounds:
     unregistered: int = 2048  # connections that have not said what they are
     unregistered_per_owner: int = 512  # of a pod, a container, or a user outside of them
     handshake_ns: int = 5_000_000_000
+    resume_every_ns: int = 1_000_000_000  # a process that resumes again sooner waits: it works meanwhile
     last_words_ns: int = 1_000_000_000  # to read what a process said before it ended
     round_ns: int = 400_000  # of each round of the loop, for owners who have more to say than is read of them
     round_least_ns: int = 20_000  # for each of them, however many there are

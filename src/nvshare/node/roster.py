@@ -65,6 +65,7 @@ class Member:
     connection: Connection | None = None
     command: str = ""
     told: ClientRecord | None = None  # of a former: how far its counters had come
+    resumed_ns: int = -1  # when it last did without a restart of ours; -1: never
 
 
 class Ended(NamedTuple):
@@ -442,6 +443,9 @@ class Roster:
             self._refuse(connection, reason or "unknown_client", f"RESUME of {message.id:016x}")
             return
         restarted = former.client not in self.members
+        now_ns = self.hub.clock()
+        if not restarted and self._resumes_too_soon(former, connection, message, now_ns):
+            return
         if not restarted:
             self._strike_out(former, "replaced")  # one event: in between its pod would have less than it has
         elif self.formers.pop(former.client, None) is not None:
@@ -449,6 +453,7 @@ class Roster:
             self._close_pidfd(former.pidfd)
         # After a restart it keeps its id, and so do its series.
         member = self._enter(connection, former.pod, former.gpu, former.client if restarted else 0)
+        member.resumed_ns = -1 if restarted else now_ns
         self.hub.feed(
             events.ClientResumed(
                 client=member.client,
@@ -465,6 +470,22 @@ class Roster:
             )
         )
         self._registered(connection, member, "client resumed")
+
+    def _resumes_too_soon(
+        self, former: Member, connection: Connection, message: Message, now_ns: int
+    ) -> bool:
+        """Whoever says that it holds works until it hears that it does not, so saying it is not for free."""
+        rest_ns = former.resumed_ns + self.bounds.resume_every_ns - now_ns
+        if former.resumed_ns < 0 or rest_ns <= 0:
+            return False
+        self.hub.counters.events["resumes_delayed"] += 1
+        delay_ms = rest_ns // 1_000_000 + 2  # the loop's timers have whole milliseconds, and may be early
+        self.hub.loop.call_later(delay_ms / 1000, self._resume_at_last, connection, message)
+        return True
+
+    def _resume_at_last(self, connection: Connection, message: Message) -> None:
+        if connection.owner is not None:  # it has not gone meanwhile
+            self.resume(connection, message)
 
     def _why_not(self, former: Member | None, peer: Peer, gpu: str, epoch: int) -> str:
         if former is None:

@@ -84,9 +84,12 @@ class Honest:
         self.raw.send(T.BUSY, arguments=(self.told_ns(), idle_ns, self.told_ns(), 0, 0, 0, 0, 0))
 
     def dropped(self) -> None:
+        self.let_go(again=True)
+
+    def let_go(self, again: bool) -> None:
         self.holds = False
         told_ns = self.told_ns()
-        self.raw.send(T.TURN_ENDED, arguments=(told_ns, 0, 2 * MS, 1, self.grants_read(), told_ns))
+        self.raw.send(T.TURN_ENDED, arguments=(told_ns, 0, 2 * MS, int(again), self.grants_read(), told_ns))
 
     def grants_read(self) -> int:
         """And one: 0 would mean that it does not tell."""
@@ -125,14 +128,14 @@ class Late(Honest):
         super().worked()
         if self.drops_ns and time.monotonic_ns() - self.drops_ns > LATE_SEC * 1e9:
             self.drops_ns = 0
-            super().dropped()
+            self.let_go(again=True)
 
 
 class Resuming(NeverBusy):
     """Lets go when it is told to, and comes back at once, saying that it holds."""
 
     def dropped(self) -> None:
-        super().dropped()
+        self.let_go(again=False)
         former, self.raw = self.raw, Raw(self.path)
         answer = self.raw.resume(former, held_ns=1, busy_ns=0)
         assert answer.type is T.RESUMED, answer.data
