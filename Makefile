@@ -13,7 +13,7 @@ STEPS ?= 10000000
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,6 +142,9 @@ verify-gpu-time: $(READY) simgpu interposer ## GPU time as shown beside the card
 
 verify-old-clients: $(READY) simgpu interposer ## shares of processes that speak protocol 2, on a simulated GPU
 	$(BIN)/python -m tests.interposer.old_shares
+
+verify-lies: $(READY) simgpu interposer ## what lies about GPU time, holds and memory gain, as a table
+	$(BIN)/python -m tests.hostile.lies
 
 verify-processes: $(READY) libraries ## the same by real processes on a simulated GPU; takes an hour and a half
 	$(BIN)/python -m tests.local.shares

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -74,25 +77,36 @@ def busy(node: Node, neighbour: int) -> tuple[float, float, float]:
     return card.now_ns / 1e9, (sum(row.busy_ns for row in card.processes) - mine) / 1e9, mine / 1e9
 
 
+@contextmanager
+def stage(
+    directory: Path, lie: Lie, quota: int
+) -> Iterator[tuple[Node, subprocess.Popen[str], subprocess.Popen[str]]]:
+    """A node with a liar and an honest neighbour, both running."""
+    node = sampling_node(directory, "t4:1", **dict(lie.settings))
+    try:
+        node.set_quota("liar", core_percent=CAP_PERCENT, memory_bytes=MEMORY_LIMIT_BYTES)
+        node.set_quota("neighbour", core_percent=quota)
+        windowed = [node.program("windowed"), "-", "neighbour", "", KERNEL_US]
+        neighbour = node.start(*windowed, pod="neighbour")
+        assert line_of(neighbour) == "running"
+        socket = str(node.daemon.sock_dir / "scheduler.sock")
+        words = [lie.name, socket, "liar", node.card().uuid, str(lie.processes)]
+        liar = node.start(*node.python(str(PROGRAM), *words), LD_PRELOAD="", PYTHONPATH=PYTHONPATH)
+        assert line_of(liar) == "running", liar.communicate()[1]
+        yield node, liar, neighbour
+    finally:
+        node.close()
+
+
 def measure(lie: Lie, quota: int, seconds: float) -> Got:
-    with tempfile.TemporaryDirectory(prefix="nvshare-test-") as name:
-        node = sampling_node(Path(name), "t4:1", **dict(lie.settings))
-        try:
-            node.set_quota("liar", core_percent=CAP_PERCENT, memory_bytes=MEMORY_LIMIT_BYTES)
-            node.set_quota("neighbour", core_percent=quota)
-            windowed = [node.program("windowed"), "-", "neighbour", "", KERNEL_US]
-            neighbour = node.start(*windowed, pod="neighbour")
-            assert line_of(neighbour) == "running"
-            socket = str(node.daemon.sock_dir / "scheduler.sock")
-            words = [lie.name, socket, "liar", node.card().uuid, str(lie.processes)]
-            liar = node.start(*node.python(str(PROGRAM), *words), LD_PRELOAD="", PYTHONPATH=PYTHONPATH)
-            assert line_of(liar) == "running", liar.communicate()[1]
-            before = busy(node, neighbour.pid)
-            time.sleep(seconds)  # what is measured is how much each gets in that time
-            after = busy(node, neighbour.pid)
-            assert lie.settings or liar.poll() is None, liar.communicate()[1]
-        finally:
-            node.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="nvshare-test-") as name,
+        stage(Path(name), lie, quota) as (node, liar, neighbour),
+    ):
+        before = busy(node, neighbour.pid)
+        time.sleep(seconds)  # what is measured is how much each gets in that time
+        after = busy(node, neighbour.pid)
+        assert lie.settings or liar.poll() is None, liar.communicate()[1]
     passed, other, mine = (new - old for old, new in zip(before, after, strict=True))
     return Got(100 * other / passed, 100 * mine / passed)
 

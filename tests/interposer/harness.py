@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from nvshare.sim.gpu import CardStatus, ProcessStatus, SimulatedNode, library_directory
-from tests.exporters.node import free_port
+from tests.exporters.node import Scrape, free_port
 from tests.node.harness import DaemonProcess
 
 BUILD = Path(__file__).resolve().parents[2] / "build"
@@ -35,6 +36,11 @@ class Node:
         }
         self.daemon = DaemonProcess(directory, arguments=["--gpus", "nvml"], environment=self.simulated)
         self.children: list[subprocess.Popen[str]] = []
+        self.metrics_port = 0  # 0: it serves none
+
+    def scrape(self) -> Scrape:
+        with urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=PATIENCE_SEC) as answer:
+            return Scrape(answer.read().decode())
 
     def environment(self, pod: str, **extra: str) -> dict[str, str]:
         """What a program needs to run in a pod of this node; root may say which."""
@@ -106,7 +112,8 @@ def sampling_node(directory: Path, cards: str, **settings: str) -> Node:
     """Its daemon runs, and looks at NVML every second, as that of an installation does."""
     directory.mkdir(exist_ok=True)
     node = Node(directory, cards)
-    metrics = {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_METRICS_ADDR": f"127.0.0.1:{free_port()}"}
+    node.metrics_port = free_port()
+    metrics = {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_METRICS_ADDR": f"127.0.0.1:{node.metrics_port}"}
     node.daemon = DaemonProcess(
         directory, arguments=["--gpus", "nvml"], environment=node.simulated | metrics | settings
     )
