@@ -92,6 +92,7 @@ class Node:
                 NO_DURATIONS,
                 NO_DURATIONS,
                 NO_DURATIONS,
+                0,
                 CLIENTS,
                 0,
                 0,

@@ -42,6 +42,7 @@ def families(view: View) -> Families:
     for metric, value in single:
         yield Family(metric, [((), value)])
     yield Family(c.CHECKPOINT_AGE, [((), figures.checkpoint_age_ns / 1e9)])
+    yield Family(c.STANDSTILL, [((), figures.standstill_ns / 1e9)])
     yield Family(c.LOOP_LAG, [((), figures.lag)])
     yield Family(c.LOOP_CALLBACK, [((), figures.callbacks)])
     yield Family(c.SCRAPE_STEP, [((), figures.scrape_steps)])

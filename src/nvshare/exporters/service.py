@@ -261,6 +261,7 @@ class MetricsService:
             lag=loop_distribution(counters.lag, LOOP_EXPONENTS),
             callbacks=loop_distribution(counters.callbacks, LOOP_EXPONENTS),
             scrape_steps=loop_distribution(counters.scrape_steps, LOOP_EXPONENTS),
+            standstill_ns=counters.standstills.sum_ns,
             clients=clients,
             expected=len(roster.formers),
             unregistered=len(roster.unregistered),

@@ -37,6 +37,7 @@ class Figures:
     lag: Distribution
     callbacks: Distribution
     scrape_steps: Distribution
+    standstill_ns: int
     clients: int
     expected: int
     unregistered: int

@@ -70,6 +70,7 @@ class Counters:
         "refused",
         "scrape_steps",
         "sent",
+        "standstills",
     )
 
     def __init__(self) -> None:
@@ -82,6 +83,7 @@ class Counters:
         self.callbacks = Durations()  # how long each callback held the loop
         self.scrape_steps = Durations()  # those of scrapes and of the front page alone
         self.lag = Durations()  # how late the loop was to a timer
+        self.standstills = Durations()  # how long each was (``hub``, rule 6)
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -95,4 +97,5 @@ class Counters:
             "callbacks": self.callbacks.as_dict(),
             "scrape_steps": self.scrape_steps.as_dict(),
             "lag": self.lag.as_dict(),
+            "standstills": self.standstills.as_dict(),
         }

@@ -34,7 +34,7 @@ from nvshare.node.counters import Counters
 from nvshare.node.doors import CLIENTS, CONTROL, Door
 from nvshare.node.gate import Gate
 from nvshare.node.health import HealthWatch
-from nvshare.node.hub import Hub
+from nvshare.node.hub import PROBE_NS, Hub
 from nvshare.node.listener import Listener
 from nvshare.node.reloading import Reloader
 from nvshare.node.roster import Roster
@@ -47,7 +47,6 @@ EXIT_OK: Final = 0
 EXIT_BAD_INPUT: Final = 2
 EXIT_TAKEN: Final = 4
 TOKEN_FILE: Final = "token"
-_PROBE_SEC: Final = 0.25
 _DOORS_SEC: Final = 1.0
 _NVML_SEC: Final = 5.0
 _LAST_WORDS_SEC: Final = 0.5
@@ -336,9 +335,10 @@ class Daemon:
         hub = self.roster.hub
         now_ns = hub.clock()
         hub.counters.lag.add(max(0, now_ns - expected_ns))
+        hub.probe(now_ns)
         self._health.look(now_ns)
         hub.repeats.flush()
-        hub.loop.call_later(_PROBE_SEC, self._probe, now_ns + int(_PROBE_SEC * 1e9))
+        hub.loop.call_later(PROBE_NS / 1e9, self._probe, now_ns + PROBE_NS)
 
     def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: one connection's trouble, told and counted, never everybody's end."""

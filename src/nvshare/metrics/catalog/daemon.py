@@ -97,6 +97,12 @@ LOOP_CALLBACK = row(
     "daemon",
     bounds=LOOP_BOUNDS,
 )
+STANDSTILL = row(
+    "nvshare_scheduler_standstill_seconds_total",
+    (),
+    "Time in which the daemon did not run, because it was stopped or had no CPU time; billed to nobody.",
+    "daemon",
+)
 SCRAPE_STEP = row(
     "nvshare_metrics_step_seconds",
     (),
