@@ -124,6 +124,15 @@ class Client:
         """LOCK_OK is sent, and DROP_LOCK with it: it never holds."""
         self.grants += 1
 
+    def undrained_since(self, since_ns: int) -> bool:
+        """It has had the GPU without a break since then."""
+        return self.holds and self.granted_ns <= since_ns
+
+    def leave_out(self, lost_ns: int) -> None:
+        """So long nobody could see whether it drains."""
+        if self.holds:
+            self.granted_ns += lost_ns
+
     def ask(self, now_ns: int) -> None:
         self.wants = True
         self.wanted_ns = now_ns
