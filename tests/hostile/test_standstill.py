@@ -4,44 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any, Final
 
 import pytest
 
-from nvshare.client import Client
 from nvshare.core.books.pace import TURN_MAX_NS
-from tests.node.harness import PATIENCE_SEC, DaemonProcess, gpu_key
+from tests.hostile.neighbours import always_busy
+from tests.node.harness import DaemonProcess
 
 QUOTAS: Final = {"default/a": 30, "default/b": 60}
 STOPPED_SEC: Final = 4
 NOISE_NS: Final = 100_000_000
 """What two threads of a test may be late by on a busy machine, which is billed."""
-
-
-@contextmanager
-def always_busy(daemon: DaemonProcess, pod: str) -> Iterator[None]:
-    """A thread that has work for the GPU whenever it may."""
-    ended = threading.Event()
-    namespace, name = pod.split("/")
-
-    def work(client: Client) -> None:
-        while not ended.is_set():
-            with client.gpu():
-                time.sleep(0.002)  # the kernel
-
-    with Client(gpu_key(), sock_dir=str(daemon.sock_dir), pod=name, namespace=namespace) as client:
-        assert client.wait_ready(PATIENCE_SEC)
-        thread = threading.Thread(target=work, args=(client,))
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
 
 
 def tenants(daemon: DaemonProcess) -> dict[str, dict[str, Any]]:

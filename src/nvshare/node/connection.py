@@ -14,7 +14,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from nvshare.core import events
-from nvshare.core.effects import Drop, Effect, Grant, Greet, TellCoreLimit, TellMemoryLimit, TellScheduling
+from nvshare.core.effects import (
+    Drop,
+    Effect,
+    Grant,
+    Greet,
+    TellCoreLimit,
+    TellMemoryLimit,
+    TellScheduling,
+    Unresponsive,
+)
 from nvshare.node.telling import FRAMES, TELLERS
 from nvshare.pods.identity import Peer
 from nvshare.wire.codec import Decoder, encode, format_client_id
@@ -192,6 +201,8 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
             self._write(self._frames[Grant])
             if isinstance(effect, Greet):
                 self._write(self._frames[Drop])
+        elif isinstance(effect, Unresponsive):  # told to us, not to it
+            self.roster.terminations.unresponsive(effect.client)
 
     def _cork(self) -> None:
         """What an older client is told when it registers, or with its first grant, it has to read at once: it

@@ -215,6 +215,7 @@ class Daemon:
         hub = Hub(Scheduler(self.config.core, how_checked(self.config)), loop, Counters())
         epoch = secrets.randbits(62) + 1
         self.roster = Roster(hub, inventory, Tenancy(), self.bounds, own_place(), epoch)
+        self.roster.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
         for device in inventory.devices():
             hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
 
@@ -287,11 +288,14 @@ class Daemon:
             return
         known = {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}
         known |= {gpu for _, gpu, _ in saved.departed} | {gpu for _, gpu, _, _ in saved.present}
+        known |= set(saved.draining)
         for gpu in known:
             for device in self._known_again(gpu):
                 hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
         hub.feed(events.Restored(checkpoint.core_part(saved, alive)))
+        for gpu in saved.draining:
+            roster.drains.begin(gpu)
         for pid, start_ticks, run in saved.runs:
             roster.runs.restore(Process(pid, start_ticks), run)
         logs.info(
@@ -323,6 +327,7 @@ class Daemon:
         changed = {variable: new.text(variable) for variable in changed_live(self.config, new)}
         self.config = as_far_as_live(self.config, new)
         logs.change(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
+        self.roster.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
         hub.feed(events.SettingsChanged(self.config.core))
         logs.info("settings reloaded", **changed)
         hub.counters.callbacks.add(hub.clock() - now_ns)

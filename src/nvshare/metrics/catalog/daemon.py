@@ -57,6 +57,12 @@ ACCEPT_PAUSES = row(
     "Times no further connection was accepted for a while.",
     "daemon",
 )
+KILLED = row(
+    "nvshare_clients_killed_total",
+    ("reason",),
+    "Processes of clients that the daemon ended: unresponsive ones, or by an operator's word.",
+    "daemon",
+)
 CALLBACK_ERRORS = row(
     "nvshare_scheduler_callback_errors_total", (), "Callbacks of the loop that raised.", "daemon"
 )
