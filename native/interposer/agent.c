@@ -23,6 +23,7 @@
 #define RECONNECT_NS (SECOND / 2)
 #define UNANSWERED_MOST 5 /* doublings of that: 16 s, and as much again at random */
 #define DENIED_RETRY_NS (5 * SECOND)
+#define PUT_OFF_RETRY_NS SECOND /* well before a daemon counts as silent */
 
 /* ---- the bill */
 
@@ -200,7 +201,8 @@ static uint64_t reconnect_delay_ns(struct gate *gate, bool connected, uint64_t n
         gate->unanswered = 0;
     uint64_t most_ns = RECONNECT_NS << gate->unanswered;
     uint64_t jitter_ns = (now_ns ^ (uint64_t)getpid() * 2654435761u) % most_ns;
-    return jitter_ns + (gate->unanswered ? most_ns : 0) + (phase == DENIED ? DENIED_RETRY_NS : 0);
+    uint64_t refused_ns = phase == DENIED ? DENIED_RETRY_NS : session_put_off(&gate->session) ? PUT_OFF_RETRY_NS : 0;
+    return jitter_ns + (gate->unanswered ? most_ns : 0) + refused_ns;
 }
 
 static void disconnect(struct gate *gate, uint64_t now_ns)

@@ -122,8 +122,25 @@ static void resumed(struct session *s, const struct message *message)
         session_say(s, REQ_LOCK, 0, 0); /* perhaps since RESUME was sent; asking twice is asking once */
 }
 
+bool session_put_off(const struct session *s)
+{
+    return s->phase != DENIED && strcmp(s->refusal, GPU_DRAINING) == 0;
+}
+
+static void put_off(struct session *s)
+{
+    if (!session_put_off(s))
+        say("%s is being drained: this program waits until the GPU may be used again", s->who.gpu);
+    memcpy(s->refusal, GPU_DRAINING, sizeof(GPU_DRAINING));
+    s->phase = AWAY; /* not DENIED: the gate stays closed, and the daemon is asked again before it counts as silent */
+}
+
 static void refused(struct session *s, const struct message *message)
 {
+    if (s->phase != RESUMING && strcmp(message->data, GPU_DRAINING) == 0) {
+        put_off(s);
+        return;
+    }
     if (s->phase != RESUMING) {
         if (strcmp(s->refusal, message->data) != 0)
             say("the daemon refuses this process: %s; it runs ungated, within its own limits", message->data);

@@ -9,6 +9,8 @@
  * 6. A lease is of one connection. While there is none the last one holds, and RESUME tells what was taken under it. From
  *    then on nothing is decided by it: who wants memory waits for the daemon's answer, which voids the lease; a new one is
  *    told behind it.
+ * 7. While a GPU is being drained nobody new may use it. Who comes waits, for memory and at the gate, and asks again every
+ *    second or so; a daemon that goes away meanwhile is waited for no longer than by anybody (rule 3).
  */
 #ifndef INTERPOSER_SESSION_H
 #define INTERPOSER_SESSION_H
@@ -26,6 +28,7 @@
 #define DRAIN_PATIENCE_NS (100 * MS)
 #define REPORT_MEMORY_NS (10 * MS)
 #define NEVER UINT64_MAX
+#define GPU_DRAINING "gpu_draining" /* a refusal that does not last */
 
 enum phase { AWAY, REGISTERING, RESUMING, READY, DENIED };
 enum answer { UNANSWERED, GRANTED, DENIED_MEMORY };
@@ -75,6 +78,8 @@ void session_begin(struct session *s, uint64_t now_ns);
 void session_connected(struct session *s, struct bill bill, uint64_t now_ns);
 void session_disconnected(struct session *s, uint64_t now_ns);
 void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns);
+/* The GPU is being drained: ask again. */
+bool session_put_off(const struct session *s);
 bool session_may_run(const struct session *s);
 /* A thread comes to the gate, or leaves it. */
 void session_wait(struct session *s, uint64_t now_ns);

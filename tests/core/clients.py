@@ -82,6 +82,15 @@ class Clients:
                 self.feed(events.Woken())
         self._pass_until(until_ns)
 
+    def stand_still(self, ns: int, told: bool = True) -> None:
+        """The daemon does not run for so long: who drains by then is heard only after that."""
+        deadline_ns = self.core.next_deadline_ns()
+        since_ns = self.now_ns + 250 * MS  # by then it would have looked
+        if deadline_ns is not None and deadline_ns < since_ns:
+            since_ns = max(self.now_ns, deadline_ns)
+        self._pass_until(self.now_ns + ns)
+        self.feed(events.StoodStill(since_ns) if told else events.Woken())
+
     def _pass_until(self, at_ns: int) -> None:
         passed_ns = at_ns - self.now_ns
         running: dict[str, set[str]] = {}

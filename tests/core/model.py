@@ -88,6 +88,10 @@ class Model:
     def pass_time(self, ns: int) -> None:
         self.step(events.Woken(), ns)
 
+    def stand_still(self, ns: int) -> list[effects.Effect]:
+        """The daemon does not run for so long, and says so when it does again."""
+        return self._feed(events.StoodStill(self.now_ns), self.now_ns + ns)
+
     def _feed(self, event: events.Event, now_ns: int) -> list[effects.Effect]:
         assert now_ns >= self.now_ns
         self.now_ns = now_ns

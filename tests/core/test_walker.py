@@ -33,7 +33,7 @@ class Walker:
         moves = [self.request] * 8 + [self.release] * 10 + [self.wait] * 6 + [self.busy] * 3
         moves += [self.memory] * 3 + [self.ask] * 2 + [self.answer_recall] * 2 + [self.join] * 2
         moves += [self.leave, self.die, self.quota, self.memory_limit, self.sample]
-        rare = [self.on_off, self.set_slice, self.settle_down]
+        rare = [self.on_off, self.set_slice, self.settle_down, self.stand_still]
         until = self.model.steps + steps
         while self.model.steps < until:
             self.random.choice(rare if self.random.random() < 0.002 else moves)()
@@ -63,6 +63,9 @@ class Walker:
         if key is not None:
             honest = self.random.random() < 0.9
             self.model.release(key, self.soon(), self.random.random() < 0.6, tell=honest)
+
+    def stand_still(self) -> None:
+        self.model.stand_still(self.random.choice((SECOND, 20 * SECOND)))
 
     def wait(self) -> None:
         self.model.pass_time(self.random.choice((MS, 10 * MS, 100 * MS, 700 * MS, 3 * SECOND, 20 * SECOND)))

@@ -25,8 +25,8 @@ from nvshare.gpu.reading import GpuReading, ProcessReading, SourceState
 from nvshare.gpu.sampler import NVML
 from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.metrics.families import Distribution
+from nvshare.node.members import Ended
 from nvshare.node.pieces import PIECE_NS
-from nvshare.node.roster import Ended
 from nvshare.pods.identity import Process
 from tests.effort import Lines
 
@@ -89,9 +89,11 @@ class Node:
                 {},
                 {},
                 {},
+                {},
                 NO_DURATIONS,
                 NO_DURATIONS,
                 NO_DURATIONS,
+                0,
                 CLIENTS,
                 0,
                 0,

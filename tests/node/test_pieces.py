@@ -30,8 +30,9 @@ from nvshare.node.checkpoint import load as load_checkpoint
 from nvshare.node.control import Control, Desk
 from nvshare.node.counters import Counters
 from nvshare.node.hub import Hub
+from nvshare.node.members import Member
 from nvshare.node.pieces import PIECE_NS
-from nvshare.node.roster import Member, Roster
+from nvshare.node.roster import Roster
 from nvshare.node.saving import Saver
 from nvshare.pods.cgroups import HOST
 from nvshare.pods.identity import Process

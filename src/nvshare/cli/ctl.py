@@ -1,49 +1,19 @@
-"""``nvshare ctl``: look into a running daemon, change quotas."""
+"""``nvshare ctl``: look into a running daemon, change quotas. What acts on processes and GPUs is beside."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from nvshare.cli.ending import EXIT_BAD_INPUT, daemon_errors, fail, private_directory
+from nvshare.cli.caller import Caller, table_of
+from nvshare.cli.ctl_drain import drain, undrain
+from nvshare.cli.ctl_kill import kill
+from nvshare.cli.ending import EXIT_BAD_INPUT, fail, private_directory
 from nvshare.core.units import UnitError, format_bytes, format_ns, parse_bytes, parse_percent
-from nvshare.node.controlling import Controller
 from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
 from nvshare.wire.messages import QUANTUM_MAX_SEC
-
-
-class Caller:
-    """Asks the daemon, and ends the command with the right code when that fails."""
-
-    def __init__(self, private_dir: Path, as_json: bool) -> None:
-        self._controller = Controller(private_dir)
-        self.as_json = as_json
-
-    def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        with daemon_errors():
-            return self._controller.ask(method, path, body)
-
-    def show(self, answer: dict[str, Any], *lines: object) -> None:
-        if self.as_json:
-            print(json.dumps(answer, indent=2))
-            return
-        console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-        for line in lines:
-            console.print(line)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 def _limit(amount_bytes: int) -> str:
@@ -76,18 +46,26 @@ def _pod_argument(_context: click.Context, _parameter: click.Parameter, value: s
 @click.option("--json", "as_json", is_flag=True, help="The daemon's answer as JSON.")
 @click.pass_context
 def command(context: click.Context, private_dir: str | None, as_json: bool) -> None:
-    """Look into the daemon and change quotas.
+    """Look into the daemon, change quotas, end processes, drain GPUs.
 
     \b
     Examples:
       nvshare ctl clients
       nvshare ctl explain ml/train
       nvshare ctl quota set ml/train --core 80 --memory 8Gi
+      nvshare ctl kill ml/train
+      nvshare ctl drain 0
 
     \b
-    Exit codes: 0 done; 2 not accepted; 3 no daemon; 5 not permitted.
+    Exit codes: 0 done; 1 not done, or not in time; 2 not accepted; 3 no daemon;
+    5 not permitted.
     """
     context.obj = Caller(private_directory(private_dir), as_json)
+
+
+command.add_command(kill)
+command.add_command(drain)
+command.add_command(undrain)
 
 
 @command.command()
@@ -97,7 +75,7 @@ def status(caller: Caller) -> None:
     answer = caller.ask("GET", "/v1/status")
     counters, problems = answer["counters"], answer["problems"]
     verdict = "the daemon is well" if not problems else "the daemon needs attention:"
-    table = _table("what", "value")
+    table = table_of("what", "value")
     table.add_row("pid", str(answer["pid"]))
     table.add_row("version", answer["version"])
     table.add_row("up for", format_ns(answer["uptime_ns"]))
@@ -108,6 +86,11 @@ def status(caller: Caller) -> None:
     table.add_row("loop lag p99", format_ns(counters["lag"]["p99_ns"]))
     checkpoints = f"{answer['checkpoints_written']} written, {answer['checkpoints_failed']} failed"
     table.add_row("checkpoints", checkpoints)
+    if answer["draining_gpus"]:
+        table.add_row("draining", ", ".join(answer["draining_gpus"]))
+    for reason, count in sorted(counters["killed"].items()):
+        if count:
+            table.add_row(f"killed: {reason}", str(count))
     for reason, count in sorted(counters["refused"].items()):
         table.add_row(f"refused: {reason}", str(count))
     caller.show(answer, verdict, *(f"  {problem}" for problem in problems), table)
@@ -130,12 +113,12 @@ def gpus(caller: Caller) -> None:
         "tenants",
         "turn",
     )
-    table = _table(*names)
+    table = table_of(*names)
     for gpu in answer["gpus"]:
         table.add_row(
             str(gpu["index"]),
             gpu["gpu"],
-            _CARD_STATES[gpu["answers"]],
+            _CARD_STATES[gpu["answers"]] + (", draining" if gpu["draining"] else ""),
             format_bytes(gpu["total_bytes"]),
             format_bytes(_in_use(gpu)),
             _known(gpu["running_clients"], str),
@@ -152,7 +135,7 @@ def gpus(caller: Caller) -> None:
 def clients(caller: Caller) -> None:
     """The processes that use GPUs."""
     answer = caller.ask("GET", "/v1/clients")
-    table = _table("pod", "pid", "gpu", "state", "memory", "limit", "quota", "GPU time", "client")
+    table = table_of("pod", "pid", "gpu", "state", "memory", "limit", "quota", "GPU time", "client")
     for client in sorted(answer["clients"], key=lambda row: (row["pod"], row["pid"])):
         table.add_row(
             client["pod"],

@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 from nvshare.node.config import AbsolutePath, default_directories
 from nvshare.node.controlling import NoDaemon, NotPermitted, Rejected
 
+EXIT_NOT_DONE: Final = 1
 EXIT_BAD_INPUT: Final = 2
 EXIT_NO_DAEMON: Final = 3
 EXIT_NOT_PERMITTED: Final = 5

@@ -9,7 +9,7 @@ books/        own the state of a GPU: line (who waits), floor (who has it), resi
               idlers, window, hinted, look
 policy/       decide and write no state of their own: decide (the order of things), turns (who is next),
               turn_end, gates (telling clients), billing (what a hold costs), lag (what may be owed),
-              residency and slices (memory), undrained (progress), uncontended (the short way)
+              residency and slices (memory), undrained (progress), uncontended (the short way), standstill
 view/         read only: snapshot, report, explain, observe (for metrics), checkpoint
 deadlines     when each GPU must be looked at again; audit: whether the books are right
 """

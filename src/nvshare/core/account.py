@@ -51,6 +51,11 @@ class VirtualClock:
                 self._remainder = scaled % self.denominator
         return self.virtual_ns
 
+    def leave_out(self, since_ns: int, now_ns: int) -> None:
+        """The time from then until now does not count."""
+        self.advance(since_ns)
+        self.at_ns = now_ns
+
     def set_rate(self, now_ns: int, numerator: int, denominator: int) -> None:
         assert 0 <= numerator <= denominator, (numerator, denominator)
         self.advance(now_ns)
@@ -119,6 +124,12 @@ class Account:
         """The bill stops for a while."""
         self.close(at_ns)
         self.paused = True
+
+    def leave_out(self, since_ns: int, now_ns: int) -> None:
+        """What is held from then until now is not billed."""
+        if self.open_ns != CLOSED:
+            self.close(since_ns)
+            self.open_ns = now_ns
 
     def held_since_settled(self, now_ns: int) -> int:
         return self.pending_ns + (now_ns - self.open_ns if self.open_ns != CLOSED else 0)

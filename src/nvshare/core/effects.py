@@ -79,6 +79,14 @@ class Refused(NamedTuple):
     asked_bytes: int
 
 
+class Unresponsive(NamedTuple):
+    """A client has not drained for ``NVSHARE_DROP_TIMEOUT_SEC``. Repeated while that is so; for whoever runs
+    the node, not for the client.
+    """
+
+    client: int
+
+
 class TellHints(NamedTuple):
     client: int
     others_wait: bool
@@ -107,4 +115,5 @@ Effect = (
     | Refused
     | TellHints
     | TellScheduling
+    | Unresponsive
 )

@@ -174,6 +174,12 @@ class FormerGone(NamedTuple):
     gpu: str
 
 
+class StoodStill(NamedTuple):
+    """The daemon did not run from a moment until now: nobody could be granted or dropped meanwhile."""
+
+    since_ns: int
+
+
 class Woken(NamedTuple):
     """Nothing happened but time."""
 
@@ -198,5 +204,6 @@ Event = (
     | SettingsChanged
     | Restored
     | FormerGone
+    | StoodStill
     | Woken
 )

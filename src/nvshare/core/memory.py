@@ -244,6 +244,13 @@ class MemoryAccount:
         self._charge(share, used_bytes)
         self._arrange(now_ns, out)
 
+    def leave_out(self, lost_ns: int) -> None:
+        """So long nobody could answer."""
+        if self._recall_until_ns != NEVER:
+            self._recall_until_ns += lost_ns
+        if self._absent_until_ns != NEVER:
+            self._absent_until_ns += lost_ns
+
     def expire(self, now_ns: int, out: list[Effect]) -> None:
         """What was waited for did not come in time: answer those who wait."""
         if self._recall_until_ns <= now_ns:

@@ -21,7 +21,7 @@ from nvshare.core.effects import Effect, Greet, TellScheduling
 from nvshare.core.gpu import Gpu
 from nvshare.core.grant import COUNTING_VERSION, Recalls
 from nvshare.core.limits import Limits
-from nvshare.core.policy import billing, decide, turns, uncontended
+from nvshare.core.policy import billing, decide, standstill, turns, uncontended
 from nvshare.core.policy.measured import measured
 from nvshare.core.settings import Settings
 from nvshare.core.standing import HOLDING
@@ -71,6 +71,7 @@ class Scheduler:
             events.SettingsChanged: self._settings_changed,
             events.Restored: self._restored,
             events.FormerGone: self._former_gone,
+            events.StoodStill: self._stood_still,
             events.Woken: self._woken,
         }
 
@@ -81,7 +82,7 @@ class Scheduler:
         if now_ns < self._now_ns:
             now_ns = self._went_back(event, now_ns)
         self._now_ns = now_ns
-        if self._deadlines.bound_ns <= now_ns:
+        if self._deadlines.bound_ns <= now_ns and type(event) is not events.StoodStill:
             for gpu in self._deadlines.pop_due(now_ns):
                 if self.observations.open:
                     self.observations.before_change(gpu)
@@ -358,10 +359,11 @@ class Scheduler:
         if gpu is not None:
             known = [(self.clients.get(key), worked_ns) for key, worked_ns in event.clients]
             here = [(c, worked_ns) for c, worked_ns in known if c is not None and c.gpu is gpu]
-            gpu.gpu_time.sampled(here, min(event.at_ns, now_ns), now_ns)
+            at_ns = min(event.at_ns, now_ns)
+            gpu.gpu_time.sampled(here, at_ns, now_ns)
             gpu.advance(now_ns)
             if self.on:
-                measured(gpu, here, now_ns)
+                measured(gpu, here, at_ns, now_ns)
             self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:
@@ -407,7 +409,7 @@ class Scheduler:
         for gpu in self.gpus.values():
             gpu.advance(now_ns)
             for tenant in gpu.tenants.values():
-                tenant.habits.doubts.begin_anew()
+                tenant.habits.doubts.begin_anew(now_ns)
             if not event.on:
                 membership.withdraw_all(gpu, now_ns)
             self._advance(gpu, now_ns, out)
@@ -418,6 +420,12 @@ class Scheduler:
     def _switch(self, on: bool, now_ns: int) -> None:
         self.on = on
         self.off_since_ns = -1 if on else now_ns
+
+    def _stood_still(self, event: events.StoodStill, now_ns: int, out: list[Effect]) -> None:
+        """What fell due meanwhile is decided only now, by books that leave the time out."""
+        for gpu in self.gpus.values():
+            standstill.leave_out(gpu, event.since_ns, now_ns)
+            self._advance(gpu, now_ns, out)
 
     def _woken(self, event: events.Woken, now_ns: int, out: list[Effect]) -> None:
         """Deadlines were dealt with on the way in."""

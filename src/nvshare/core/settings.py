@@ -155,8 +155,8 @@ SETTINGS: Final = (
         "drop_timeout_ns",
         "60",
         Whole(1, 3600, "s", NS_PER_SEC),
-        "a holder of a memory slice that has not released it this long after being told counts as"
-        " unresponsive; others go on if memory allows",
+        "who has not drained for so long after being told to counts as unresponsive; others go on if memory"
+        " allows. See NVSHARE_ON_UNRESPONSIVE",
     ),
     SettingRow(
         "NVSHARE_DRAIN_GRACE_MS",

@@ -124,6 +124,15 @@ class Client:
         """LOCK_OK is sent, and DROP_LOCK with it: it never holds."""
         self.grants += 1
 
+    def undrained_since(self, since_ns: int) -> bool:
+        """It has had the GPU without a break since then."""
+        return self.holds and self.granted_ns <= since_ns
+
+    def leave_out(self, lost_ns: int) -> None:
+        """So long nobody could see whether it drains."""
+        if self.holds:
+            self.granted_ns += lost_ns
+
     def ask(self, now_ns: int) -> None:
         self.wants = True
         self.wanted_ns = now_ns
@@ -216,23 +225,27 @@ DISTRUST_NS: Final = 60_000_000_000
 class Doubts:
     """Where a tenant was billed for less than the card worked for it (``policy.measured``)."""
 
-    __slots__ = ("_caught", "_caught_ns", "_measured_ns", "_unbilled_ns")
+    __slots__ = ("_anew_ns", "_caught", "_caught_ns", "_measured_ns", "_unbilled_ns")
 
     def __init__(self) -> None:
         self._measured_ns = -1
+        self._anew_ns = 0  # what NVML tells of the time before is not compared
         self._unbilled_ns = 0
         self._caught = 0
         self._caught_ns = 0
 
-    def pass_to(self, now_ns: int) -> int:
-        """For how long NVML was not asked; -1 if it never was."""
-        passed_ns = now_ns - self._measured_ns if self._measured_ns >= 0 else -1
-        self._measured_ns = now_ns
+    def pass_to(self, at_ns: int) -> int:
+        """For how long NVML was not asked; -1 if it was not since things are as usual."""
+        if at_ns < self._anew_ns:
+            return -1
+        passed_ns = at_ns - self._measured_ns if self._measured_ns >= 0 else -1
+        self._measured_ns = at_ns
         return passed_ns
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, now_ns: int) -> None:
         """Time has passed in which nothing was billed as usual."""
         self._measured_ns = -1
+        self._anew_ns = now_ns
         self._unbilled_ns = 0
 
     def add(self, unbilled_ns: int, held_ns: int, most_ns: int) -> int:

@@ -22,6 +22,7 @@ def families(view: View) -> Families:
     yield Family(c.BUILD_INFO, [((__version__, platform.python_version(), _CORE), 1)])
     yield Family(MESSAGES, [((kind,), count) for kind, count in figures.messages.items()])
     yield Family(DISCONNECTS, [((reason,), count) for reason, count in figures.disconnects.items()])
+    yield Family(c.KILLED, [((reason,), count) for reason, count in figures.killed.items()])
     yield Family(c.REFUSED, [((reason,), count) for reason, count in figures.refused.items()])
     pauses = [((reason,), figures.events.get(event, 0)) for reason, event in _PAUSES.items()]
     yield Family(c.ACCEPT_PAUSES, pauses)
@@ -42,6 +43,7 @@ def families(view: View) -> Families:
     for metric, value in single:
         yield Family(metric, [((), value)])
     yield Family(c.CHECKPOINT_AGE, [((), figures.checkpoint_age_ns / 1e9)])
+    yield Family(c.STANDSTILL, [((), figures.standstill_ns / 1e9)])
     yield Family(c.LOOP_LAG, [((), figures.lag)])
     yield Family(c.LOOP_CALLBACK, [((), figures.callbacks)])
     yield Family(c.SCRAPE_STEP, [((), figures.scrape_steps)])

@@ -43,6 +43,7 @@ def families(view: View) -> Families:
         if metric.name in _OF_TURNS and not view.figures.scheduling_on:
             continue
         yield Family(metric, [((g.gpu, str(g.number)), figure(g)) for g in gpus])
+    yield Family(c.DRAINING, [((g.gpu, str(g.number)), int(g.gpu in view.draining)) for g in gpus])
     yield Family(c.DROPS, [((g.gpu, reason), count) for g in gpus for reason, count in g.drops])
     yield Family(c.OVERLAP_TIME, [((g.gpu,), g.overlap_ns / 1e9) for g in gpus])
     for metric in _COUNTED:

@@ -36,6 +36,7 @@ BACKLOG: Final = 1024
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_SEC: Final = 1_000_000_000
 _REFUSALS_SHOWN: Final = (
+    "gpu_draining",
     "handshake_timeout",
     "not_permitted",
     "peer_dead",
@@ -243,6 +244,7 @@ class MetricsService:
             figures=self._figures(len(processes)),
             observation=self._hub.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
             names=self._names,
+            draining=frozenset(roster.drains.all()),
         )
 
     def _figures(self, clients: int) -> Figures:
@@ -253,6 +255,7 @@ class MetricsService:
             messages={kind.name: received[kind] + sent[kind] for kind in MessageType},
             refused={**dict.fromkeys(_REFUSALS_SHOWN, 0), **counters.refused},
             disconnects=dict(counters.disconnects),
+            killed=dict(counters.killed),
             events={
                 **counters.events,
                 "books_wrong": health.books_wrong,
@@ -261,6 +264,7 @@ class MetricsService:
             lag=loop_distribution(counters.lag, LOOP_EXPONENTS),
             callbacks=loop_distribution(counters.callbacks, LOOP_EXPONENTS),
             scrape_steps=loop_distribution(counters.scrape_steps, LOOP_EXPONENTS),
+            standstill_ns=counters.standstills.sum_ns,
             clients=clients,
             expected=len(roster.formers),
             unregistered=len(roster.unregistered),

@@ -33,10 +33,12 @@ class Figures:
     messages: dict[str, int]
     refused: dict[str, int]
     disconnects: dict[str, int]
+    killed: dict[str, int]
     events: dict[str, int]
     lag: Distribution
     callbacks: Distribution
     scrape_steps: Distribution
+    standstill_ns: int
     clients: int
     expected: int
     unregistered: int
@@ -75,6 +77,7 @@ class View:
     overheads: Mapping[int, int]  # client -> baseline
     worked_ns: Mapping[str, int]  # by pod, while scheduling was off: when NVML saw it at work
     figures: Figures
+    draining: frozenset[str] = frozenset()  # GPUs that nobody new may use
     names: ProcessNames | None = None  # of programs in no pod; None: each is shown as the process it is
 
     gpus: list[GpuCopy] = field(default_factory=list)  # the observation's, once it is made

@@ -26,7 +26,7 @@ from nvshare.core.view.checkpoint import Gathering
 from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord, PodRecord
 from nvshare.node import files, logs
 from nvshare.node.files import Unusable
-from nvshare.node.roster import Member
+from nvshare.node.members import Member
 from nvshare.node.salvage import (
     KINDS,
     DepartedRow,
@@ -60,6 +60,7 @@ class Saved(msgspec.Struct, frozen=True):
     runs: list[RunRow]
     departed: list[DepartedRow] = []
     present: list[PresentRow] = []
+    draining: list[str] = []
 
 
 class _Unchecked(msgspec.Struct, frozen=True):
@@ -75,6 +76,7 @@ class _Unchecked(msgspec.Struct, frozen=True):
     runs: list[msgspec.Raw]
     departed: list[msgspec.Raw] = []
     present: list[msgspec.Raw] = []
+    draining: list[msgspec.Raw] = []
 
 
 def boot_id() -> str:
@@ -89,6 +91,7 @@ class Draft(NamedTuple):
     members: dict[int, Member]
     formers: dict[int, Member]
     runs: dict[Process, Run]
+    draining: tuple[str, ...] = ()  # GPUs
 
 
 def saved_from(draft: Draft) -> Saved:
@@ -130,6 +133,7 @@ def saved_from(draft: Draft) -> Saved:
             (gone.pod, gone.gpu, gone.totals) for gone in core.departed if not gone.pod.startswith("process:")
         ],
         present=[(here.pod, here.gpu, here.totals, here.due_weight) for here in core.present],
+        draining=list(draft.draining),
     )
 
 

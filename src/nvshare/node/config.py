@@ -143,6 +143,14 @@ DAEMON_SETTINGS: Final = (
     DaemonRow("NVSHARE_LOG_FORMAT", "text", Choice(("text", "json")), "form of a log line", live=True),
     DaemonRow("NVSHARE_DEBUG", "0", _SWITCH, "1 is the same as NVSHARE_LOG=debug; 0 is off", live=True),
     DaemonRow(
+        "NVSHARE_ON_UNRESPONSIVE",
+        "mark",
+        Choice(("mark", "kill")),
+        "what becomes of a process that has not drained for NVSHARE_DROP_TIMEOUT_SEC: mark only shows it, and"
+        " kill ends it by SIGKILL",
+        live=True,
+    ),
+    DaemonRow(
         "NVSHARE_CHECK",
         "0",
         _SWITCH,

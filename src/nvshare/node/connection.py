@@ -15,7 +15,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from nvshare.core import events
-from nvshare.core.effects import Drop, Effect, Grant, Greet, TellCoreLimit, TellMemoryLimit, TellScheduling
+from nvshare.core.effects import (
+    Drop,
+    Effect,
+    Grant,
+    Greet,
+    TellCoreLimit,
+    TellMemoryLimit,
+    TellScheduling,
+    Unresponsive,
+)
 from nvshare.node.fair_queue import Owner
 from nvshare.node.stream import Stream
 from nvshare.node.telling import FRAMES, TELLERS
@@ -220,6 +229,8 @@ class Connection:
             self._write(self._frames[Grant])
             if isinstance(effect, Greet):
                 self._write(self._frames[Drop])
+        elif isinstance(effect, Unresponsive):  # told to us, not to it
+            self.roster.terminations.unresponsive(effect.client)
 
     def _cork(self) -> None:
         """What an older client is told when it registers, or with its first grant, it has to read at once: it

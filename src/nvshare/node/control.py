@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -23,24 +22,15 @@ from nvshare.core.events import LimitsSet
 from nvshare.core.gpu import Gpu
 from nvshare.core.tenant import Client, Tenant
 from nvshare.core.view.report import GpuReport, snapshot_client, snapshot_tenant
+from nvshare.node.control_actions import Actions
+from nvshare.node.control_answers import EXPLAINED, BadRequest, NotFound, as_json, body_of, pod_of
 from nvshare.node.hub import Hub
 from nvshare.node.pieces import in_pieces
 from nvshare.node.roster import Roster
 from nvshare.node.verdict import Cards, problems
 from nvshare.pods.identity import process_of, run_cgroup_of
-from nvshare.pods.tenancy import ACCEPTED_POD, Run, parse_pod
+from nvshare.pods.tenancy import Run
 from nvshare.wire.messages import QUANTUM_MAX_SEC
-
-BODY_BYTES_MAX: Final = 65_536
-Body = TypeVar("Body")
-
-
-class BadRequest(Exception):  # noqa: N818 - named as HTTP names it
-    """What the caller sent cannot be meant."""
-
-
-class NotFound(Exception):  # noqa: N818 - named as HTTP names it
-    """What the caller asked for is not there."""
 
 
 class QuotaBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,10 +68,6 @@ class Desk:
     cards: Callable[[], Cards | None] = lambda: None  # None: nobody asks NVML
 
 
-def _json(content: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
-
-
 class _Page(Response):
     """JSON that may be long, made and sent in pieces. Starlette's own such response loads code for it."""
 
@@ -106,25 +92,6 @@ def _listed(items: Iterator[object]) -> Iterator[bytes]:
         yield (b"," if number else b"") + msgspec.json.encode(item)
 
 
-async def _body(request: Request, kind: type[Body]) -> Body:
-    raw = b""
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > BODY_BYTES_MAX:
-            raise BadRequest(f"the body is larger than {BODY_BYTES_MAX} bytes")
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError as error:
-        raise BadRequest(str(error)) from error
-
-
-def _pod(text: str) -> str:
-    pod = parse_pod(text)
-    if pod is None:
-        raise BadRequest(f"{text!r} is no pod; accepted: {ACCEPTED_POD}")
-    return pod
-
-
 class Control:
     """The routes of version 1."""
 
@@ -145,15 +112,12 @@ class Control:
             Route("/v1/runs", self.runs, methods=["POST"]),
             Route("/v1/token", self.token),
         ]
-        handlers: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
-            BadRequest: _explain(400),
-            NotFound: _explain(404),
-        }
-        return Starlette(routes=routes, exception_handlers=handlers)
+        routes += Actions(self._roster, self._desk.kept).routes()
+        return Starlette(routes=routes, exception_handlers=EXPLAINED)
 
     async def status(self, _request: Request) -> Response:
         roster = self._roster
-        return _json(
+        return as_json(
             {
                 "version": __version__,
                 "pid": os.getpid(),
@@ -164,6 +128,7 @@ class Control:
                 "expected_back": len(roster.formers),
                 "unregistered": len(roster.unregistered),
                 "gpus": len(roster.hub.scheduler.gpus),
+                "draining_gpus": roster.drains.all(),
                 "settings": asdict(roster.hub.scheduler.settings),
                 "health": _health(roster.hub.scheduler.health),
                 **self._desk.status(),
@@ -192,6 +157,7 @@ class Control:
             if not scheduler.on:  # whoever runs does so without asking
                 summary["running_clients"] = summary["running_bytes"] = None
             summary |= _card(cards, gpu.key)
+            summary["draining"] = gpu.key in self._roster.drains
             yield b"]," + msgspec.json.encode(summary)[1:]
         yield b"]}"
 
@@ -229,7 +195,7 @@ class Control:
         }
 
     async def tenant(self, request: Request) -> Response:
-        pod = _pod(request.path_params["pod"])
+        pod = pod_of(request.path_params["pod"])
         scheduler = self._hub.scheduler
         found = [
             snapshot_tenant(gpu, tenant, self._look(gpu), scheduler.off_since_ns)
@@ -238,20 +204,20 @@ class Control:
         ]
         if not found:
             raise NotFound(f"no process of {pod} is here")
-        return _json({"pod": pod, "now_ns": self._hub.clock(), "tenants": found})
+        return as_json({"pod": pod, "now_ns": self._hub.clock(), "tenants": found})
 
     async def quota(self, request: Request) -> Response:
-        pod = _pod(request.path_params["pod"])
+        pod = pod_of(request.path_params["pod"])
         if request.method == "GET":
-            return _json({"pod": pod, "limits": self._roster.limits(pod)._asdict()})
+            return as_json({"pod": pod, "limits": self._roster.limits(pod)._asdict()})
         word = LimitsSet(pod, "ctl")
         if request.method == "PUT":
-            word = self._added(pod, "ctl", await _body(request, QuotaBody))
+            word = self._added(pod, "ctl", await body_of(request, QuotaBody))
         try:
             limits = self._roster.set_limits(word)
         except ValueError as error:
             raise BadRequest(str(error)) from error
-        return _json({"pod": pod, "limits": limits._asdict()})
+        return as_json({"pod": pod, "limits": limits._asdict()})
 
     def _added(self, pod: str, source: str, body: QuotaBody | RunBody) -> LimitsSet:
         """A source's new word on a pod; what it does not name stays as that source said before."""
@@ -263,21 +229,21 @@ class Control:
         return LimitsSet(pod, source, memory_bytes, core_percent, None if share is None else bool(share))
 
     async def slice(self, request: Request) -> Response:
-        body = await _body(request, SliceBody)
+        body = await body_of(request, SliceBody)
         if not 1 <= body.seconds <= QUANTUM_MAX_SEC:
             raise BadRequest(f"{body.seconds} is no slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}")
         self._roster.set_slice(body.seconds)
-        return _json({"seconds": body.seconds})
+        return as_json({"seconds": body.seconds})
 
     async def scheduling(self, request: Request) -> Response:
-        body = await _body(request, SchedulingBody)
+        body = await body_of(request, SchedulingBody)
         self._roster.set_scheduling(body.on)
-        return _json({"on": body.on})
+        return as_json({"on": body.on})
 
     async def runs(self, request: Request) -> Response:
         """``nvshare run`` tells which process it is about to become, and for which pod."""
-        body = await _body(request, RunBody)
-        pod = _pod(body.pod)
+        body = await body_of(request, RunBody)
+        pod = pod_of(body.pod)
         process = process_of(body.pid)
         if process is None:
             raise NotFound(f"no process has pid {body.pid}")
@@ -291,10 +257,10 @@ class Control:
         except ValueError as error:
             raise BadRequest(str(error)) from error
         await self._desk.kept()  # what it starts cannot register it again, should the daemon die
-        return _json({"pod": pod, "limits": limits._asdict(), "cgroup": cgroup}, 201)
+        return as_json({"pod": pod, "limits": limits._asdict(), "cgroup": cgroup}, 201)
 
     async def token(self, _request: Request) -> Response:
-        return _json({"token": self._desk.token})
+        return as_json({"token": self._desk.token})
 
 
 def _card(cards: Cards | None, key: str) -> dict[str, object]:
@@ -319,10 +285,3 @@ def _share(policy: str | None) -> bool | None:
     if policy not in (None, "cap", "share"):
         raise BadRequest(f"{policy!r} is no policy; accepted: cap, share")
     return None if policy is None else policy == "share"
-
-
-def _explain(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
-    async def handler(_request: Request, error: Exception) -> Response:
-        return _json({"error": str(error)}, status)
-
-    return handler

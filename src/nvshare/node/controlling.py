@@ -25,13 +25,13 @@ class Rejected(Exception):  # noqa: N818 - the daemon's answer
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("daemon", timeout=TIMEOUT_SEC)
+    def __init__(self, path: Path, timeout_sec: float) -> None:
+        super().__init__("daemon", timeout=timeout_sec)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(TIMEOUT_SEC)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
 
 
@@ -39,8 +39,10 @@ class Controller:
     def __init__(self, private_dir: Path) -> None:
         self.path = private_dir / "control.sock"
 
-    def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        connection = _UnixConnection(self.path)
+    def ask(
+        self, method: str, path: str, body: object = None, timeout_sec: float = TIMEOUT_SEC
+    ) -> dict[str, Any]:
+        connection = _UnixConnection(self.path, timeout_sec)
         try:
             connection.request(method, quote(path), None if body is None else json.dumps(body))
             response = connection.getresponse()

@@ -15,6 +15,11 @@ DISCONNECTS: Final = {
     "fault": "it could not be told something, by a fault of the daemon",
 }
 """Why a client's connection ended."""
+KILLS: Final = {
+    "unresponsive": "it had not drained for NVSHARE_DROP_TIMEOUT_SEC, and NVSHARE_ON_UNRESPONSIVE is kill",
+    "operator": "by `nvshare ctl kill`",
+}
+"""Why the daemon ended a process of a client."""
 _BUCKETS: Final = 64  # powers of two of nanoseconds: as long as a clock of 63 bits can tell
 
 
@@ -65,11 +70,13 @@ class Counters:
         "disconnects",
         "events",
         "exhausted_ns",
+        "killed",
         "lag",
         "received",
         "refused",
         "scrape_steps",
         "sent",
+        "standstills",
     )
 
     def __init__(self) -> None:
@@ -77,11 +84,13 @@ class Counters:
         self.sent = [0] * 256
         self.refused: Counter[str] = Counter()  # by reason
         self.disconnects = dict.fromkeys(DISCONNECTS, 0)  # of clients, by reason
+        self.killed = dict.fromkeys(KILLS, 0)  # processes of clients, by reason
         self.events: Counter[str] = Counter()  # what happened, by name
         self.exhausted_ns = -1  # when descriptors or memory last ran out; -1: never
         self.callbacks = Durations()  # how long each callback held the loop
         self.scrape_steps = Durations()  # those of scrapes and of the front page alone
         self.lag = Durations()  # how late the loop was to a timer
+        self.standstills = Durations()  # how long each was (``hub``, rule 6)
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -91,8 +100,10 @@ class Counters:
             "messages_sent": {kind.name: self.sent[kind] for kind in MessageType if self.sent[kind]},
             "refused": dict(self.refused),
             "disconnects": dict(self.disconnects),
+            "killed": dict(self.killed),
             "events": dict(self.events),
             "callbacks": self.callbacks.as_dict(),
             "scrape_steps": self.scrape_steps.as_dict(),
             "lag": self.lag.as_dict(),
+            "standstills": self.standstills.as_dict(),
         }

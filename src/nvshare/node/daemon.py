@@ -34,7 +34,7 @@ from nvshare.node.counters import Counters
 from nvshare.node.doors import CLIENTS, CONTROL, Door
 from nvshare.node.gate import Gate
 from nvshare.node.health import HealthWatch
-from nvshare.node.hub import Hub
+from nvshare.node.hub import PROBE_NS, Hub
 from nvshare.node.listener import Listener
 from nvshare.node.reloading import Reloader
 from nvshare.node.roster import Roster
@@ -47,7 +47,6 @@ EXIT_OK: Final = 0
 EXIT_BAD_INPUT: Final = 2
 EXIT_TAKEN: Final = 4
 TOKEN_FILE: Final = "token"
-_PROBE_SEC: Final = 0.25
 _DOORS_SEC: Final = 1.0
 _NVML_SEC: Final = 5.0
 _LAST_WORDS_SEC: Final = 0.5
@@ -216,6 +215,7 @@ class Daemon:
         hub = Hub(Scheduler(self.config.core, how_checked(self.config)), loop, Counters())
         epoch = secrets.randbits(62) + 1
         self.roster = Roster(hub, inventory, Tenancy(), self.bounds, own_place(), epoch)
+        self.roster.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
         for device in inventory.devices():
             hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
 
@@ -288,11 +288,14 @@ class Daemon:
             return
         known = {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}
         known |= {gpu for _, gpu, _ in saved.departed} | {gpu for _, gpu, _, _ in saved.present}
+        known |= set(saved.draining)
         for gpu in known:
             for device in self._known_again(gpu):
                 hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         alive = [m for m in checkpoint.members_of(saved) if m.gpu in hub.scheduler.gpus and roster.expect(m)]
         hub.feed(events.Restored(checkpoint.core_part(saved, alive)))
+        for gpu in saved.draining:
+            roster.drains.begin(gpu)
         for pid, start_ticks, run in saved.runs:
             roster.runs.restore(Process(pid, start_ticks), run)
         logs.info(
@@ -324,6 +327,7 @@ class Daemon:
         changed = {variable: new.text(variable) for variable in changed_live(self.config, new)}
         self.config = as_far_as_live(self.config, new)
         logs.change(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
+        self.roster.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
         hub.feed(events.SettingsChanged(self.config.core))
         logs.info("settings reloaded", **changed)
         hub.counters.callbacks.add(hub.clock() - now_ns)
@@ -336,9 +340,10 @@ class Daemon:
         hub = self.roster.hub
         now_ns = hub.clock()
         hub.counters.lag.add(max(0, now_ns - expected_ns))
+        hub.probe(now_ns)
         self._health.look(now_ns)
         hub.repeats.flush()
-        hub.loop.call_later(_PROBE_SEC, self._probe, now_ns + int(_PROBE_SEC * 1e9))
+        hub.loop.call_later(PROBE_NS / 1e9, self._probe, now_ns + PROBE_NS)
 
     def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: one connection's trouble, told and counted, never everybody's end."""

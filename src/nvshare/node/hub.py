@@ -11,6 +11,12 @@
 4. The loop's timers have whole milliseconds and may be early. A deadline's timer is rounded up and armed
    again when it was early, so the daemon never spins and is late by two milliseconds at most.
 5. The timer is looked at once for all that one callback brings, and only if something may be due before it.
+6. A daemon that was stopped, or whose machine gave it no time, tells the core so before anything else: see
+   ``core.policy.standstill``. Something of ours runs every PROBE_NS, so nothing for longer than STANDSTILL_NS
+   is a standstill. It began when the first timer was due that did not fire. A loop that is merely busy is
+   none, or whoever floods it would be rewarded. CLOCK_MONOTONIC runs while the daemon is stopped. It does not
+   while the machine is suspended, and neither do GPUs, nor the clocks of clients: nobody notices that. With
+   CLOCK_BOOTTIME every suspension would look like a standstill.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import NEVER
 from nvshare.core.effects import Effect, Grant, Greet
-from nvshare.core.events import ClientDisconnected, Event, Woken
+from nvshare.core.events import ClientDisconnected, Event, StoodStill, Woken
 from nvshare.core.scheduler import Scheduler
 from nvshare.node import logs
 from nvshare.node.counters import Counters
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
     from nvshare.node.connection import Connection
 
 NS_PER_MS: Final = 1_000_000
+PROBE_NS: Final = 250 * NS_PER_MS
+STANDSTILL_NS: Final = 2 * PROBE_NS
 _WOKEN: Final = Woken()
 _BUGS_TOLD: Final = 100  # in full; all are counted
 
@@ -53,6 +61,7 @@ class Hub:
         self.announcing = ""  # whose word made the limits that are told now, which are to be in the log
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns = NEVER
+        self._ran_ns = NEVER  # when the loop was last seen to run; NEVER: nobody looks yet
         self.repeats = logs.Repeats()  # for all lines that strangers can cause
 
     def feed(self, event: Event) -> None:
@@ -62,6 +71,8 @@ class Hub:
 
     def take(self, event: Event, now_ns: int) -> None:
         """One of several events of a callback (rule 3); ``arm`` must follow the last."""
+        if now_ns - self._ran_ns > STANDSTILL_NS:
+            self._stood_still(now_ns)
         effects = self.scheduler.handle(event, now_ns)
         self.changed = True
         if effects:
@@ -117,8 +128,26 @@ class Hub:
         else:
             self.repeats.warning("callback raised", logs.OURSELVES, where=where, why=repr(error))
 
+    def probe(self, now_ns: int) -> None:
+        """Called every PROBE_NS, from when the loop runs on (rule 6)."""
+        self._ran_ns = min(self._ran_ns, now_ns)
+        self.arm(now_ns)
+
+    def _stood_still(self, now_ns: int) -> None:
+        since_ns = max(self._ran_ns, min(self._armed_ns, self._ran_ns + PROBE_NS))
+        self._ran_ns = now_ns
+        self.counters.standstills.add(now_ns - since_ns)
+        words = "the daemon stood still; that time is billed to nobody"
+        self.repeats.warning("stood still", logs.OURSELVES, words, ms=(now_ns - since_ns) // NS_PER_MS)
+        self.perform(self.scheduler.handle(StoodStill(since_ns), now_ns))
+
     def arm(self, now_ns: int) -> None:
         """After anything the core was told."""
+        late_ns = now_ns - self._ran_ns
+        if late_ns > STANDSTILL_NS:
+            self._stood_still(now_ns)
+        if late_ns > 0:
+            self._ran_ns = now_ns
         if self.scheduler.deadline_bound_ns < self._armed_ns:
             deadline_ns = self.scheduler.next_deadline_ns()
             if deadline_ns is not None and deadline_ns < self._armed_ns:

@@ -13,20 +13,21 @@ import os
 import secrets
 import socket
 from collections import Counter, deque
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from nvshare.core import events
 from nvshare.core.limits import PodLimits
-from nvshare.core.view.snapshot import ClientRecord
 from nvshare.gpu.inventory import Device, GpuError, Inventory
-from nvshare.node import logs
+from nvshare.node import logs, members
 from nvshare.node.bounds import Bounds
 from nvshare.node.connection import Connection
+from nvshare.node.drains import GPU_DRAINING, Drains
 from nvshare.node.fair_queue import FairQueue
 from nvshare.node.hub import Hub
+from nvshare.node.members import NO_CLIENT, Ended, Member, Role
 from nvshare.node.operators import Operators
 from nvshare.node.runs import Runs
+from nvshare.node.termination import Terminations
 from nvshare.node.unregistered import Unregistered
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.identity import (
@@ -49,49 +50,6 @@ NOBODY: Final = Peer(Process(0, 0), -1, HOST)
 """Whoever cannot be told: has no rights and no client."""
 ENVIRONMENT: Final = "env"
 """The source of a limit that a client's environment stated; it ends with the pod's last client."""
-NO_CLIENT: Final = frozenset({0, 0xF00DF00DF00DF00D})  # the second means "unregistered" in older clients
-
-
-@dataclass(slots=True)
-class Member:
-    client: int
-    process: Process
-    uid: int
-    in_pod: bool
-    pod: str
-    gpu: str
-    epoch: int
-    pidfd: int
-    connection: Connection | None = None
-    command: str = ""
-    told: ClientRecord | None = None  # of a former: how far its counters had come
-    resumed_ns: int = -1  # when it last did without a restart of ours; -1: never
-
-
-class Ended(NamedTuple):
-    """A member or former that is none any more: its process has ended, or has registered anew."""
-
-    process: Process
-    gpu: str
-    pod: str = ""
-    uid: int = -1
-    command: str = ""
-
-
-def _ended(member: Member) -> Ended:
-    return Ended(member.process, member.gpu, member.pod, member.uid, member.command)
-
-
-def _owner(member: Member) -> str:
-    return member.pod if member.in_pod else f"uid:{member.uid}"
-
-
-_Role = tuple[Process, str, str]
-
-
-def _role(member: Member) -> _Role:
-    """Whoever registers afresh in the role it had before has given up the former one."""
-    return (member.process, member.pod, member.gpu)
 
 
 class Roster:
@@ -106,9 +64,11 @@ class Roster:
         self.members: dict[int, Member] = {}
         self.formers: dict[int, Member] = {}
         self.ended: deque[Ended] = deque(maxlen=bounds.clients)  # the last ones
-        self._absent: dict[_Role, list[Member]] = {}  # members and formers without a connection
+        self._absent: dict[Role, list[Member]] = {}  # members and formers without a connection
         self.unregistered = Unregistered(bounds)
         self.runs = Runs(hub, tenancy, self._is_used, self.set_limits)
+        self.drains = Drains()
+        self.terminations = Terminations(hub, self.members)
         self._operators = Operators(own_place, self._obey, self.note_refused)
         self._per_pod: Counter[str] = Counter()
         self._per_uid: Counter[int] = Counter()
@@ -173,7 +133,7 @@ class Roster:
             return
         member.connection = None
         self.hub.counters.disconnects[connection.ended_by] += 1
-        self._absent.setdefault(_role(member), []).append(member)
+        self._absent.setdefault(members.role(member), []).append(member)
         self.hub.told.pop(member.client, None)
         self.hub.feed(events.ClientDisconnected(member.client))
         self._tell("client disconnected", member)
@@ -201,7 +161,7 @@ class Roster:
 
     def _member_gone(self, member: Member, why: str, reason: str = "replaced") -> None:
         self._strike_out(member, reason)
-        self.ended.append(_ended(member))
+        self.ended.append(members.ended(member))
         self.hub.feed(events.ProcessGone(member.client))
         self._tell("client gone", member, why=why)
         self.runs.forget_soon(member.pod)
@@ -220,7 +180,7 @@ class Roster:
             self._no_longer_absent(member)
 
     def _no_longer_absent(self, member: Member) -> None:
-        role = _role(member)
+        role = members.role(member)
         self._absent[role].remove(member)
         if not self._absent[role]:
             del self._absent[role]
@@ -233,7 +193,7 @@ class Roster:
         if self._is_used(member.pod):
             return
         if self.hub.scheduler.limits.said_by(member.pod, ENVIRONMENT) != (None, None, None):
-            self.set_limits(events.LimitsSet(member.pod, ENVIRONMENT), _owner(member))
+            self.set_limits(events.LimitsSet(member.pod, ENVIRONMENT), members.owner(member))
 
     def _count(self, member: Member, step: int) -> None:
         self._per_pod[member.pod] += step
@@ -251,7 +211,7 @@ class Roster:
 
     def _tell(self, words: str, member: Member, **fields: object) -> None:
         named = {"client": f"{member.client:016x}", "pod": member.pod, "gpu": member.gpu, **fields}
-        self._repeats.info(words, _owner(member), **named)
+        self._repeats.info(words, members.owner(member), **named)
 
     # ---- rights ------------------------------------------------------------------------------
 
@@ -320,12 +280,15 @@ class Roster:
         )
         if passed_over:
             self.hub.counters.events["pod_claim_passed_over"] += 1
+        if device.key in self.drains and (peer.process, pod, device.key) not in self._absent:
+            self._refuse(connection, GPU_DRAINING, f"gpu {device.key}, pod {pod}")
+            return
         self._supersede(peer.process, pod, device.key)
         reason = self._crowded(peer, pod)
         if reason:
             self._refuse(connection, reason, f"pod {pod}")
             return
-        self._see(device)
+        self.see(device)
         if message.memory_limit_bytes and connection.dialect.version >= V3.version:
             word = events.LimitsSet(pod, ENVIRONMENT, message.memory_limit_bytes)
             self.set_limits(word, owner_of(peer))
@@ -347,12 +310,13 @@ class Roster:
 
     def _forget_unused_gpus(self) -> bool:
         """Those that clients made up and have left; whether there were any."""
-        unused = [key for key in self.inventory.believed() if self.hub.forget_gpu(key)]
+        kept = self.drains
+        unused = [key for key in self.inventory.believed() if key not in kept and self.hub.forget_gpu(key)]
         for key in unused:
             self.inventory.forget(key)
         return bool(unused)
 
-    def _see(self, device: Device) -> None:
+    def see(self, device: Device) -> None:
         if device.key not in self.hub.scheduler.gpus:
             self.hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
 
@@ -405,14 +369,14 @@ class Roster:
         try:
             pidfd = open_process(former.process)
         except OSError as error:
-            self._repeats.warning("former client not expected", _owner(former), why=error)
+            self._repeats.warning("former client not expected", members.owner(former), why=error)
             return False
         if pidfd is None:
             return False
         former.pidfd = pidfd
         former.command = command_of(former.process.pid)
         self.formers[former.client] = former
-        self._absent.setdefault(_role(former), []).append(former)
+        self._absent.setdefault(members.role(former), []).append(former)
         self.hub.loop.add_reader(pidfd, self.forget_former, former)
         return True
 
@@ -425,7 +389,7 @@ class Roster:
     def forget_former(self, former: Member) -> None:
         if self.formers.pop(former.client, None) is None:
             return
-        self.ended.append(_ended(former))
+        self.ended.append(members.ended(former))
         self._no_longer_absent(former)
         self._close_pidfd(former.pidfd)
         self.hub.feed(events.FormerGone(former.client, former.gpu))

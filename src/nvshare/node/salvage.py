@@ -15,7 +15,7 @@ import msgspec
 from nvshare.core.account import WHOLE
 from nvshare.core.books.figures import PodTotals
 from nvshare.core.limits import LimitsBook
-from nvshare.node.roster import NO_CLIENT
+from nvshare.node.members import NO_CLIENT
 from nvshare.pods.tenancy import RUNS_MAX, Run, parse_pod
 
 PID_MAX: Final = 1 << 22
@@ -140,6 +140,7 @@ KINDS: Final = {
     "lags": _Kind(LagRow, _lag, _first_two, CLIENTS_MAX),
     "runs": _Kind(RunRow, _run, _first_two, RUNS_MAX),
     "departed": _Kind(DepartedRow, _totals, _first_two, CLIENTS_MAX),
+    "draining": _Kind(str, _gpu, lambda row: row, CLIENTS_MAX),
     "present": _Kind(PresentRow, _present, _first_two, CLIENTS_MAX),
 }
 

@@ -108,7 +108,8 @@ class Saver:
         finally:
             hub.gathering = False
         runs = roster.tenancy.runs()
-        self._writer.submit(Draft(number, gathering, dict(roster.members), dict(roster.formers), runs))
+        here = (dict(roster.members), dict(roster.formers))
+        self._writer.submit(Draft(number, gathering, *here, runs, roster.drains.all()))
 
     def _look(self, gpu: Gpu) -> int:
         return self._hub.scheduler.look(gpu, self._hub.clock())

@@ -33,6 +33,7 @@ def problems(scheduler: Scheduler, counters: Counters, cards: Cards | None, of_f
     if raised:
         found.append(f"{raised} callbacks raised: see the log")
     found += of_files
+    found += unresponsive(scheduler)
     if not scheduler.on:
         found.append("scheduling is off: all run ungated")
     if cards is not None and not cards.nvml_answers:
@@ -40,3 +41,13 @@ def problems(scheduler: Scheduler, counters: Counters, cards: Cards | None, of_f
     elif cards is not None:
         found += [f"{key} does not answer" for key, card in cards.by_key.items() if not card.answers]
     return found
+
+
+def unresponsive(scheduler: Scheduler) -> list[str]:
+    """Pods that have not let go of a GPU for NVSHARE_DROP_TIMEOUT_SEC."""
+    return [
+        f"{tenant.pod} does not respond on {gpu.key}: see nvshare ctl explain {tenant.pod}"
+        for gpu in scheduler.gpus.values()
+        for tenant in gpu.floor.undrained
+        if tenant.habits.unresponsive
+    ]

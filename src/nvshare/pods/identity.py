@@ -110,6 +110,15 @@ def pidfd_dead(pidfd: int) -> bool:
     return bool(poller.poll(0))
 
 
+def pidfd_pid(pidfd: int) -> int:
+    """Whose pidfd it is; -1 if that process has ended, or it is none."""
+    try:
+        fields = _read(f"/proc/self/fdinfo/{pidfd}").split()
+    except OSError:
+        return -1
+    return int(fields[fields.index(b"Pid:") + 1]) if b"Pid:" in fields else -1
+
+
 def open_process(process: Process) -> int | None:
     """A pidfd of exactly this process, or None if it is gone."""
     try:

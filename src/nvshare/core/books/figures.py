@@ -103,6 +103,11 @@ class SharedTime:
             elif self.count:
                 self.each += (passed_ns << _FRACTION_BITS) // self.count
 
+    def leave_out(self, since_ns: int, now_ns: int) -> None:
+        """Nobody has had anything of the time from then until now."""
+        self.pass_to(since_ns)
+        self.at_ns = now_ns
+
     def each_at(self, now_ns: int) -> int:
         if self.count == 0 or now_ns <= self.at_ns:
             return self.each
@@ -289,6 +294,11 @@ class PodFigures:
         self.ready_since_ns = -1
         if waited_ns > due_for_ns:
             self.throttled_ns += waited_ns - due_for_ns
+
+    def leave_out(self, lost_ns: int) -> None:
+        """So long it was not its quota that kept it waiting."""
+        if self.ready_since_ns >= 0:
+            self.ready_since_ns += lost_ns
 
     def begin_outside(self, now_ns: int) -> None:
         if self.outside_since_ns < 0:

@@ -108,6 +108,15 @@ class Hold:
     def drop(self, now_ns: int) -> None:
         self.dropped_ns = now_ns
 
+    def leave_out(self, lost_ns: int) -> None:
+        """So long nobody could see whether it drains."""
+        if self.from_ns > 0:
+            self.from_ns += lost_ns
+        if self.dropped_ns >= 0:
+            self.dropped_ns += lost_ns
+        if self.late_ns >= 0:
+            self.late_ns += lost_ns
+
     def end(self) -> None:
         self.client = None
         self.from_ns = CLOSED
@@ -248,6 +257,14 @@ class Floor:
         """Of the last one to begin; those who began before are waited for as long."""
         if len(self.draining) == 1 or deadline_ns > self.drain_deadline_ns:
             self.drain_deadline_ns = deadline_ns
+
+    def leave_out(self, lost_ns: int, hearing_ns: int) -> None:
+        """So long no turn could end, and no drain; what drained meanwhile is yet to be heard."""
+        self.turn_started_ns += lost_ns
+        if self.draining:
+            self.drain_deadline_ns += lost_ns + hearing_ns
+        if self.group_dropped_ns >= 0:
+            self.group_dropped_ns += lost_ns
 
     def look_at(self, tenant: Tenant, at_ns: int) -> None:
         """When to look at an undrained tenant again."""

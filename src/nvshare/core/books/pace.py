@@ -146,6 +146,12 @@ class Pace:
         self.clock.slip(back_ns)
         self.slipped_ns += back_ns
 
+    def leave_out(self, since_ns: int, now_ns: int) -> None:
+        """Nobody is owed or billed the time from then until now."""
+        self.clock.leave_out(since_ns, now_ns)
+        self._fair.leave_out(since_ns, now_ns)
+        self.rest.leave_out(since_ns, now_ns)
+
     def effective(self, weight: int) -> int:
         return weight * self.clock.numerator // self.clock.denominator
 

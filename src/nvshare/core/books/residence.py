@@ -156,6 +156,11 @@ class Residence:
     def check_at(self, at_ns: int) -> None:
         self.check_ns = at_ns
 
+    def leave_out(self, lost_ns: int) -> None:
+        """So long the present set could not be exchanged."""
+        self.since_ns += lost_ns
+        self.dirty = True
+
     def set_slice(self, slice_ns: int) -> None:
         self.slice_ns = slice_ns
 

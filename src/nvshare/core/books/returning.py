@@ -108,6 +108,11 @@ class Returning:
             return [(one.client, one.worked_ns) for one in all_told]
         return [(one.client, one.worked_ns * passed_ns // told_ns) for one in all_told]
 
+    def leave_out(self, lost_ns: int) -> None:
+        """So long nobody could come back."""
+        if self.waits:
+            self.deadline_ns += lost_ns
+
     def give_up(self) -> None:
         self._waited_for.clear()
         self.deadline_ns = NEVER

@@ -23,8 +23,8 @@ UNCERTAIN_PARTS: Final = 100
 LATE_NS: Final = 30_000_000
 
 
-def measured(gpu: Gpu, clients: list[tuple[Client, int]], now_ns: int) -> None:
-    """NVML tells for how long the card worked for some clients, since it last did."""
+def measured(gpu: Gpu, clients: list[tuple[Client, int]], at_ns: int, now_ns: int) -> None:
+    """NVML tells for how long the card worked for some clients, from its last word to a moment."""
     worked: dict[Tenant, int] = {}
     for client, worked_ns in clients:
         worked[client.tenant] = worked.get(client.tenant, 0) + worked_ns
@@ -35,20 +35,20 @@ def measured(gpu: Gpu, clients: list[tuple[Client, int]], now_ns: int) -> None:
         held_ns = account.held_since_settled(now_ns)
         if not tenant.queues_blindly:
             since_ns = tenant.habits.since_measured(account.billed_ns)
-            _dispute(gpu, tenant, worked_ns - since_ns, held_ns, now_ns)
+            _dispute(gpu, tenant, worked_ns - since_ns, held_ns, at_ns, now_ns)
             continue
         since_ns = tenant.habits.since_measured(account.billed_ns + held_ns)
         if not gpu.floor.undrained:  # who runs beside others takes longer, and is billed for that
             lag.give_back(gpu, tenant, since_ns, worked_ns)
 
 
-def _dispute(gpu: Gpu, tenant: Tenant, unbilled_ns: int, held_ns: int, now_ns: int) -> None:
+def _dispute(gpu: Gpu, tenant: Tenant, unbilled_ns: int, held_ns: int, at_ns: int, now_ns: int) -> None:
     """Rules 2 and 3. What it holds is yet to be billed; who is away tells when it is back."""
     doubts = tenant.habits.doubts
     if not all(client.connected for client in tenant.clients.values()):
-        doubts.begin_anew()
+        doubts.begin_anew(now_ns)
         return
-    passed_ns = doubts.pass_to(now_ns)
+    passed_ns = doubts.pass_to(at_ns)
     if passed_ns < 0:
         return  # NVML's first word is of the time before, too
     caught_ns = doubts.add(unbilled_ns - passed_ns // UNCERTAIN_PARTS, held_ns, LATE_NS)

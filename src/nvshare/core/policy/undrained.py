@@ -12,7 +12,9 @@ Rules:
 5. Clients of older versions are not told to keep their queues short, and the next one running beside such a
    queue would cost both: their drains are waited for ten times as long, but for one after a late one. They
    cannot be called back, so one that ends late was long, and waited for nobody.
-6. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
+6. A tenant that has not drained for ``NVSHARE_DROP_TIMEOUT_SEC`` is unresponsive, and whoever runs the node
+   is told which of its clients did not let go in all that time.
+7. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
    answered it.
 """
 
@@ -22,7 +24,7 @@ from typing import Final
 
 from nvshare.core.account import NEVER, WHOLE
 from nvshare.core.books.pace import MS, TURN_MIN_NS
-from nvshare.core.effects import DropReason, Effect
+from nvshare.core.effects import DropReason, Effect, Unresponsive
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import billing, gates
 from nvshare.core.standing import HOLDING, UNDRAINED
@@ -72,16 +74,20 @@ def leave_undrained(gpu: Gpu, tenant: Tenant, look_ns: int, now_ns: int) -> None
 def give_up_waiting(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     """The grace period is over (rule 1)."""
     for tenant in list(gpu.floor.draining):
-        if gpu.residence.founder is not None:
-            _note_unresponsive(gpu, tenant)
         leave_undrained(gpu, tenant, now_ns, now_ns)
+        if gpu.residence.founder is not None:  # then it was waited for so long
+            _note_unresponsive(gpu, tenant, out)
         _reopen(gpu, tenant, now_ns, out)
 
 
-def _note_unresponsive(gpu: Gpu, tenant: Tenant) -> None:
+def _note_unresponsive(gpu: Gpu, tenant: Tenant, out: list[Effect]) -> None:
+    """Rule 6; of those who let go in between and came back nobody complains."""
     if not tenant.habits.unresponsive:
         tenant.habits.set_unresponsive(True)
         gpu.figures.unresponsive.add_one()
+    for client in tenant.clients.values():
+        if client.undrained_since(tenant.hold.late_ns):
+            out.append(Unresponsive(client.key))
 
 
 def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
@@ -117,8 +123,8 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
         _reopen(gpu, tenant, now_ns, out)
     else:
         floor.look_at(tenant, now_ns + PERIOD_NS)
-    if now_ns - hold.late_ns >= gpu.settings.drop_timeout_ns:
-        _note_unresponsive(gpu, tenant)
+    if tenant.habits.unresponsive or now_ns - hold.late_ns >= gpu.settings.drop_timeout_ns:
+        _note_unresponsive(gpu, tenant, out)
 
 
 def _let_in_ns(gpu: Gpu, tenant: Tenant) -> int:

@@ -14,6 +14,7 @@ REASONS: Final = {
     "running": "it has the GPU",
     "draining": "its turn is over; work in flight is finishing",
     "late": "it did not drain in time; others run beside it",
+    "unresponsive": "it has not drained for NVSHARE_DROP_TIMEOUT_SEC; others run beside it",
     "quota": "it has had its share of the GPU for now",
     "turn": "another tenant has its turn",
     "memory": "its memory does not fit beside that of the tenants that run",
@@ -38,6 +39,9 @@ def explain(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) -> Explana
     if off_since_ns >= 0:  # nobody asks any more, so what it does is not known
         return Explanation("ungated", "off", off_since_ns, f"nothing: {REASONS['off']}")
     hold = tenant.hold
+    if tenant.habits.unresponsive:
+        remedy = f"its present kernel ends, or nvshare ctl kill {tenant.pod}"
+        return Explanation("late", "unresponsive", hold.late_ns, remedy)
     if tenant.standing == UNDRAINED:
         return Explanation("late", "late", hold.late_ns, "its present kernel ends")
     if tenant.standing == DRAINING:

@@ -136,6 +136,8 @@ def untold_part_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
 def snapshot_client(tenant: Tenant, client: Client, scheduling_on: bool) -> ClientSnapshot:
     if not client.connected:
         state = "gone"
+    elif tenant.habits.unresponsive and client.undrained_since(tenant.hold.late_ns):
+        state = "unresponsive"
     elif client.dropping:
         state = "draining"
     elif client.holds:

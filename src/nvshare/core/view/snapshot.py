@@ -11,7 +11,7 @@ from nvshare.core.books.figures import PodTotals
 class ClientSnapshot:
     client: int
     version: int
-    state: str  # idle, waiting, running, draining, gone; ungated while scheduling is off
+    state: str  # idle, waiting, running, draining, unresponsive, gone; ungated while scheduling is off
     used_bytes: int
     gpu_time_ns: int
 

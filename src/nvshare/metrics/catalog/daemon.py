@@ -57,6 +57,12 @@ ACCEPT_PAUSES = row(
     "Times no further connection was accepted for a while.",
     "daemon",
 )
+KILLED = row(
+    "nvshare_clients_killed_total",
+    ("reason",),
+    "Processes of clients that the daemon ended: unresponsive ones, or by an operator's word.",
+    "daemon",
+)
 CALLBACK_ERRORS = row(
     "nvshare_scheduler_callback_errors_total", (), "Callbacks of the loop that raised.", "daemon"
 )
@@ -96,6 +102,12 @@ LOOP_CALLBACK = row(
     "How long a callback held the loop.",
     "daemon",
     bounds=LOOP_BOUNDS,
+)
+STANDSTILL = row(
+    "nvshare_scheduler_standstill_seconds_total",
+    (),
+    "Time in which the daemon did not run, because it was stopped or had no CPU time; billed to nobody.",
+    "daemon",
 )
 SCRAPE_STEP = row(
     "nvshare_metrics_step_seconds",

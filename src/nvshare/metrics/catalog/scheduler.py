@@ -56,6 +56,12 @@ OVERLOADED = row(
     "scheduler",
     SEED,
 )
+DRAINING = row(
+    "nvshare_gpu_draining",
+    GPU,
+    "1 if nobody new may use the GPU, by `nvshare ctl drain`.",
+    "scheduler",
+)
 STRANGERS = row(
     "nvshare_scheduler_stranger_memory_bytes",
     GPU,

@@ -1,0 +1,115 @@
+"""``nvshare ctl drain`` and ``undrain``: let nobody new on a GPU, and wait until it is empty."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from nvshare.cli.caller import Caller
+from nvshare.cli.ending import EXIT_NOT_DONE
+
+POLL_SEC: Final = 0.5
+NAMED_MAX: Final = 3
+"""Of those who are still there, in a line of progress."""
+
+
+@click.command()
+@click.argument("gpu", metavar="GPU")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the GPU is empty.")
+@click.option(
+    "--timeout",
+    "timeout_sec",
+    metavar="SECONDS",
+    type=click.FloatRange(0),
+    help="Wait no longer than that; the GPU stays drained.  [default: for ever]",
+)
+@click.option("--json", "as_json", is_flag=True, help="The daemon's last answer as JSON.")
+@click.pass_obj
+def drain(caller: Caller, gpu: str, no_wait: bool, timeout_sec: float | None, as_json: bool) -> None:
+    """Let nobody new use GPU, and wait until nobody does.
+
+    GPU is an index, a UUID or a unique beginning of one. Programs that use it go
+    on, also over restarts of the daemon. Every other process is refused, also one
+    of a pod that is there: CUDA programs wait for the GPU, Python clients get
+    gpu_draining. It lasts until nvshare ctl undrain, or until the machine boots.
+    Processes that do not use nvshare are neither seen nor waited for.
+
+    \b
+    Examples:
+      nvshare ctl drain 0
+      nvshare ctl drain GPU-6f3c --timeout 600 && nvidia-smi -r -i 0
+      nvshare ctl drain 0 --no-wait --json
+
+    \b
+    Exit codes: 0 empty, or --no-wait; 1 not empty in time; 2 not accepted;
+    3 no daemon; 5 not permitted.
+    """
+    caller.as_json |= as_json
+    answer = caller.ask("PUT", f"/v1/drains/{gpu}")
+    if not no_wait:
+        answer = _wait_until_empty(caller, answer, timeout_sec)
+    left, name = answer["count"], _name(answer)
+    back = f"nvshare ctl undrain {answer['index']} lets programs use it again"
+    if left:
+        caller.show(answer, f"{name} is being drained: {_who(answer)}", back)
+    else:
+        caller.show(answer, f"{name} is drained and empty", back)
+    if left and not no_wait:
+        sys.exit(EXIT_NOT_DONE)
+
+
+@click.command()
+@click.argument("gpu", metavar="GPU")
+@click.option("--json", "as_json", is_flag=True, help="The daemon's answer as JSON.")
+@click.pass_obj
+def undrain(caller: Caller, gpu: str, as_json: bool) -> None:
+    """Let programs use GPU again; those that wait for it start at once.
+
+    \b
+    Examples:
+      nvshare ctl undrain 0
+      nvshare ctl undrain GPU-6f3c --json
+
+    \b
+    Exit codes: 0 done; 2 not accepted; 3 no daemon; 5 not permitted.
+    """
+    caller.as_json |= as_json
+    answer = caller.ask("DELETE", f"/v1/drains/{gpu}")
+    caller.show(answer, f"{_name(answer)} may be used again")
+
+
+def _wait_until_empty(caller: Caller, answer: dict[str, Any], timeout_sec: float | None) -> dict[str, Any]:
+    """The last answer. On a terminal a line says who is still there."""
+    until = None if timeout_sec is None else time.monotonic() + timeout_sec
+    console = Console(stderr=True, highlight=False)
+    try:
+        with console.status(_progress(answer)) as status:
+            while answer["count"] and (until is None or time.monotonic() < until):
+                time.sleep(POLL_SEC if until is None else max(0, min(POLL_SEC, until - time.monotonic())))
+                answer = caller.ask("GET", f"/v1/drains/{answer['gpu']}")
+                status.update(_progress(answer))
+    except KeyboardInterrupt:
+        console.print(f"{_name(answer)} stays drained; nvshare ctl undrain {answer['index']} ends that")
+        sys.exit(EXIT_NOT_DONE)
+    return answer
+
+
+def _progress(answer: dict[str, Any]) -> str:
+    return f"{_name(answer)}: {_who(answer)}"
+
+
+def _name(answer: dict[str, Any]) -> str:
+    return f"GPU {answer['index']} ({answer['gpu']})"
+
+
+def _who(answer: dict[str, Any]) -> str:
+    named = [f"{one['pod']} (pid {one['pid']})" for one in answer["processes"][:NAMED_MAX]]
+    rest = answer["count"] - len(named)
+    if rest > 0:
+        named.append(f"{rest} more")
+    processes = "1 process is" if answer["count"] == 1 else f"{answer['count']} processes are"
+    return f"{processes} still there" + (f": {', '.join(named)}" if named else "")

@@ -1,0 +1,160 @@
+"""Routes of the control socket by which an operator acts on processes and GPUs: kill, drain."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from nvshare.gpu.inventory import PREFIX_MIN, Device, GpuError
+from nvshare.node import logs
+from nvshare.node.control_answers import BadRequest, NotFound, as_json, body_of, pod_of
+from nvshare.node.members import Member
+from nvshare.node.outcomes import GRACE_SEC_MAX
+from nvshare.node.roster import Roster
+from nvshare.pods.identity import Process
+
+SHOWN_MAX: Final = 64
+"""Of those who are still on a GPU that is drained; the rest are counted."""
+ACCEPTED_GPU: Final = f"an index, a UUID, or {PREFIX_MIN} or more characters that only one UUID begins with"
+
+
+class ProcessBody(msgspec.Struct, forbid_unknown_fields=True):
+    pid: int
+    start_ticks: int
+
+
+class KillBody(msgspec.Struct, forbid_unknown_fields=True):
+    processes: list[ProcessBody]
+    grace_sec: float = 5.0
+
+
+class Actions:
+    def __init__(self, roster: Roster, kept: Callable[[], Awaitable[None]]) -> None:
+        self._roster = roster
+        self._kept = kept  # what is so now is on disk
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/processes/{who:path}", self.processes),
+            Route("/v1/kills", self.kill, methods=["POST"]),
+            Route("/v1/drains/{gpu:path}", self.drain, methods=["GET", "PUT", "DELETE"]),
+        ]
+
+    # ---- processes ---------------------------------------------------------------------------
+
+    async def processes(self, request: Request) -> Response:
+        """The registered processes of a pod, or the one with a pid."""
+        who = request.path_params["who"]
+        if who.isascii() and who.isdigit():
+            wanted = int(who[:19])
+            found = [m for m in self._roster.members.values() if m.process.pid == wanted]
+            nobody = f"no client has pid {who}; nvshare ctl clients shows those that there are"
+        else:
+            pod = pod_of(who)
+            found = [m for m in self._roster.members.values() if m.pod == pod]
+            nobody = f"no process of {pod} is here; nvshare ctl clients shows those that are"
+        if not found:
+            raise NotFound(nobody)
+        return as_json({"processes": self._by_process(found)})
+
+    def _by_process(self, found: list[Member]) -> list[dict[str, object]]:
+        """A row each, though a process is a member on every GPU that it uses."""
+        by_process: dict[Process, list[Member]] = {}
+        for member in found:
+            by_process.setdefault(member.process, []).append(member)
+        return [
+            {
+                "pid": process.pid,
+                "start_ticks": process.start_ticks,
+                "command": roles[0].command,
+                "pod": roles[0].pod,
+                "gpus": [self._role(member) for member in roles],
+                "used_bytes": sum(self._used_bytes(member) for member in roles),
+            }
+            for process, roles in sorted(by_process.items())
+        ]
+
+    def _role(self, member: Member) -> dict[str, object]:
+        gpu = self._roster.hub.scheduler.gpus.get(member.gpu)
+        index = gpu.index if gpu is not None else None
+        return {"gpu": member.gpu, "index": index, "used_bytes": self._used_bytes(member)}
+
+    def _used_bytes(self, member: Member) -> int:
+        client = self._roster.hub.scheduler.clients.get(member.client)
+        return 0 if client is None else client.tenant.memory.shares[client.key].used_bytes
+
+    async def kill(self, request: Request) -> Response:
+        """End exactly these processes, as ``processes`` has shown them."""
+        body = await body_of(request, KillBody)
+        if not 0 <= body.grace_sec <= GRACE_SEC_MAX:
+            most = f"{GRACE_SEC_MAX:.0f}"
+            raise BadRequest(f"{body.grace_sec} is no grace period; accepted: seconds, 0 to {most}")
+        most_processes = self._roster.bounds.clients_per_pod
+        if not 1 <= len(body.processes) <= most_processes:
+            raise BadRequest(f"{len(body.processes)} processes are named; accepted: 1 to {most_processes}")
+        wanted = {Process(one.pid, one.start_ticks) for one in body.processes}
+        found = [m for m in self._roster.members.values() if m.process in wanted]
+        if not found:
+            raise NotFound("none of these processes is a client any more")
+        rows = self._by_process(found)
+        outcomes = await self._roster.terminations.end(wanted, body.grace_sec)
+        shown = {Process(row["pid"], row["start_ticks"]): row for row in rows}  # type: ignore[arg-type]
+        for process, outcome in outcomes.items():
+            row = shown.setdefault(process, {"pid": process.pid, "start_ticks": process.start_ticks})
+            row["outcome"] = outcome
+        return as_json({"processes": list(shown.values())})
+
+    # ---- GPUs --------------------------------------------------------------------------------
+
+    async def drain(self, request: Request) -> Response:
+        """PUT: nobody new may use the GPU. DELETE: anybody may again. Both over restarts of the daemon."""
+        device = self._gpu(request.path_params["gpu"])
+        drains, begins = self._roster.drains, request.method == "PUT"
+        if request.method != "GET" and (device.key in drains) != begins:
+            if begins:
+                drains.begin(device.key)
+            else:
+                drains.end(device.key)
+            words = "GPU is drained" if begins else "GPU is no longer drained"
+            self._roster.hub.repeats.info(words, logs.OPERATOR, gpu=device.key, index=device.number)
+        if request.method != "GET":
+            await self._kept()  # with those who are there: after a crash they are not taken for newcomers
+        return as_json(self._drained(device))
+
+    def _gpu(self, name: str) -> Device:
+        try:
+            devices = self._roster.inventory.resolve(name) if name not in ("", "default") else []
+        except GpuError as error:
+            which = "more than one GPU" if error.reason == "ambiguous_gpu" else "no GPU"
+            raise NotFound(f"{name!r} names {which}; accepted: {ACCEPTED_GPU}") from error
+        if len(devices) != 1:
+            raise BadRequest(f"{name!r} does not name one GPU; accepted: {ACCEPTED_GPU}")
+        self._roster.see(devices[0])
+        return devices[0]
+
+    def _drained(self, device: Device) -> dict[str, object]:
+        roster = self._roster
+        here = [m for m in roster.members.values() if m.gpu == device.key]
+        formers = [m for m in roster.formers.values() if m.gpu == device.key]
+        rows = [
+            {
+                "pid": member.process.pid,
+                "command": member.command,
+                "pod": member.pod,
+                "used_bytes": self._used_bytes(member),
+                "expected_back": member.client in roster.formers,
+            }
+            for member in (here + formers)[:SHOWN_MAX]
+        ]
+        return {
+            "gpu": device.key,
+            "index": device.number,
+            "draining": device.key in roster.drains,
+            "processes": rows,
+            "count": len(here) + len(formers),
+        }

@@ -1,0 +1,55 @@
+"""Who is registered: a process on one GPU, as the daemon knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from nvshare.core.view.snapshot import ClientRecord
+from nvshare.pods.identity import Process
+
+if TYPE_CHECKING:
+    from nvshare.node.connection import Connection
+
+NO_CLIENT: Final = frozenset({0, 0xF00DF00DF00DF00D})  # the second means "unregistered" in older clients
+Role = tuple[Process, str, str]
+
+
+@dataclass(slots=True)
+class Member:
+    client: int
+    process: Process
+    uid: int
+    in_pod: bool
+    pod: str
+    gpu: str
+    epoch: int
+    pidfd: int
+    connection: Connection | None = None
+    command: str = ""
+    told: ClientRecord | None = None  # of a former: how far its counters had come
+    resumed_ns: int = -1  # when it last did without a restart of ours; -1: never
+
+
+class Ended(NamedTuple):
+    """A member or former that is none any more: its process has ended, or has registered anew."""
+
+    process: Process
+    gpu: str
+    pod: str = ""
+    uid: int = -1
+    command: str = ""
+
+
+def ended(member: Member) -> Ended:
+    return Ended(member.process, member.gpu, member.pod, member.uid, member.command)
+
+
+def owner(member: Member) -> str:
+    """Whose lines in the log it causes."""
+    return member.pod if member.in_pod else f"uid:{member.uid}"
+
+
+def role(member: Member) -> Role:
+    """Whoever registers afresh in the role it had before has given up the former one."""
+    return (member.process, member.pod, member.gpu)

@@ -1,0 +1,18 @@
+"""What becomes of a process that is to end, in one word each; for the daemon and for who asks it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GRACE_SEC_MAX: Final = 300.0
+"""Between SIGTERM and SIGKILL."""
+KILLED_WITHIN_SEC: Final = 5.0
+"""A process that the kernel cannot end by then, as while a driver hangs, is not waited for any longer."""
+OUTCOMES: Final = {
+    "terminated": "ended by SIGTERM",
+    "killed": "ended by SIGKILL",
+    "gone": "had ended before",
+    "survived": f"still there {KILLED_WITHIN_SEC:.0f} s after SIGKILL: the kernel cannot end it now",
+    "not_permitted": "the daemon may not signal it: it belongs to another user",
+    "protected": "never ended by us: init, or the daemon itself",
+}

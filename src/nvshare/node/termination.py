@@ -1,0 +1,154 @@
+"""Ends processes of clients: those that do not respond, if the operator wants that, and those he names.
+
+1. A process is signalled through the pidfd that was opened when it registered, and only while that is the
+   pidfd of this process. So a pid that was given away meanwhile hits nobody.
+2. Never init, and never the daemon itself.
+3. Whoever is asked to end (SIGTERM) has a grace period and is killed (SIGKILL) after it. A process that the
+   kernel cannot end, as while a driver hangs, is not waited for beyond KILLED_WITHIN_SEC.
+4. What the core says of an unresponsive client ends up in ``Terminations.unresponsive`` and nowhere else: who
+   wants to tell the owner of its pod does it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Set
+from typing import Final, NamedTuple
+
+from nvshare.node import members
+from nvshare.node.hub import Hub
+from nvshare.node.members import Member
+from nvshare.node.outcomes import KILLED_WITHIN_SEC
+from nvshare.pods.identity import Process, pidfd_pid
+
+MARK: Final = "mark"
+KILL: Final = "kill"
+_TOLD_AGAIN_NS: Final = 5_000_000_000
+"""The core repeats itself twice a second. A client it was silent about for so long had responded."""
+
+
+def send(process: Process, pidfd: int, number: signal.Signals) -> str:
+    """Rules 1 and 2; one of ``outcomes`` if it cannot be signalled, else empty."""
+    if process.pid <= 1 or process.pid == os.getpid():
+        return "protected"
+    if pidfd < 0 or pidfd_pid(pidfd) != process.pid:
+        return "gone"
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return "gone"
+    except PermissionError:
+        return "not_permitted"
+    return ""
+
+
+class _Told(NamedTuple):
+    """That a client does not respond."""
+
+    at_ns: int
+    process: Process
+    killed: bool
+
+
+class _Target:
+    """A process that is to end, until it has; has its pidfd for itself, whatever becomes of its clients."""
+
+    def __init__(self, member: Member, loop: asyncio.AbstractEventLoop) -> None:
+        self.process = member.process
+        self.member = member
+        self.outcome = ""
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._pidfd = os.dup(member.pidfd)
+        loop.add_reader(self._pidfd, self._has_ended)
+
+    def _has_ended(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def send(self, number: signal.Signals) -> None:
+        if not self.outcome and not self.ended.done():
+            self.outcome = send(self.process, self._pidfd, number)
+
+    @property
+    def lives(self) -> bool:
+        return not self.outcome and not self.ended.done()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+
+
+class Terminations:
+    def __init__(self, hub: Hub, here: Mapping[int, Member]) -> None:
+        self._hub = hub
+        self._members = here
+        self._told: dict[int, _Told] = {}  # by client; of those that are gone until somebody new is told of
+        self.on_unresponsive = MARK
+
+    # ---- unresponsive clients ----------------------------------------------------------------
+
+    def unresponsive(self, client: int) -> None:
+        """The core: it has not drained for NVSHARE_DROP_TIMEOUT_SEC. Called again while that is so."""
+        member = self._members.get(client)
+        if member is None:
+            return
+        now_ns = self._hub.clock()
+        told = self._told.get(client)
+        if told is None:
+            self._told = {key: one for key, one in self._told.items() if key in self._members}
+        killed = any(one.killed and one.process == member.process for one in self._told.values())
+        action = ""
+        if self.on_unresponsive == KILL and not killed:
+            action = send(member.process, member.pidfd, signal.SIGKILL) or "killed"
+            self._hub.counters.killed["unresponsive"] += action == "killed"
+            killed = True  # or cannot be: once is enough
+        elif told is None or now_ns - told.at_ns > _TOLD_AGAIN_NS:
+            action = "marked"
+        self._told[client] = _Told(now_ns, member.process, killed)
+        if action:
+            self._tell("client unresponsive", member, action=action)
+
+    def _tell(self, words: str, member: Member, **fields: object) -> None:
+        named = {"pod": member.pod, "pid": member.process.pid, "gpu": member.gpu, "command": member.command}
+        client = f"{member.client:016x}"
+        self._hub.repeats.warning(words, members.owner(member), client=client, **named, **fields)
+
+    # ---- by the operator ---------------------------------------------------------------------
+
+    async def end(self, wanted: Set[Process], grace_sec: float) -> dict[Process, str]:
+        """What became of each, in a word of ``outcomes``. Whoever is no client is gone, as far as we know."""
+        found = {member.process: member for member in self._members.values() if member.process in wanted}
+        targets = [_Target(member, self._hub.loop) for member in found.values()]
+        try:
+            outcomes = await self._end(targets, grace_sec)
+        finally:
+            for target in targets:
+                target.close()
+        return {process: outcomes.get(process, "gone") for process in wanted}
+
+    async def _end(self, targets: list[_Target], grace_sec: float) -> dict[Process, str]:
+        outcomes: dict[Process, str] = {}
+        stages = [(signal.SIGKILL, KILLED_WITHIN_SEC, "killed")]
+        if grace_sec > 0:
+            stages.insert(0, (signal.SIGTERM, grace_sec, "terminated"))
+        for number, wait_sec, outcome in stages:
+            living = [target for target in targets if target.lives]
+            for target in living:
+                target.send(number)
+                await asyncio.sleep(0)  # each takes a system call or three
+            waited = [target.ended for target in living if target.lives]
+            if waited:
+                await asyncio.wait(waited, timeout=wait_sec)
+            for target in living:
+                if target.ended.done() and target.process not in outcomes:
+                    outcomes[target.process] = target.outcome or outcome
+        for target in targets:
+            outcomes.setdefault(target.process, target.outcome or "survived")
+            ended_by_us = outcomes[target.process] in ("terminated", "killed", "survived")
+            self._hub.counters.killed["operator"] += ended_by_us
+            self._tell("client ended by the operator", target.member, outcome=outcomes[target.process])
+        return outcomes

@@ -1,0 +1,135 @@
+"""Clients that do not drain: whoever runs the node is told which, and nobody else is named."""
+
+from __future__ import annotations
+
+from nvshare.core import effects, events
+from nvshare.core.settings import Settings
+
+from .model import GIB, MS, SECOND, Model
+
+SETTINGS = Settings(drop_timeout_ns=5 * SECOND)
+
+
+def named(wanted: list[effects.Effect]) -> list[int]:
+    return [effect.client for effect in wanted if isinstance(effect, effects.Unresponsive)]
+
+
+class Watched(Model):
+    """Remembers whom the core complained of, and when."""
+
+    def __init__(self, settings: Settings = SETTINGS) -> None:
+        self.complaints: list[tuple[int, int]] = []
+        super().__init__(settings)
+
+    def _see(self, effect: effects.Effect) -> None:
+        super()._see(effect)
+        if isinstance(effect, effects.Unresponsive):
+            self.complaints.append((self.now_ns, effect.client))
+
+    def complained_of(self) -> set[int]:
+        return {client for _, client in self.complaints}
+
+
+def one_that_hangs(model: Model) -> tuple[int, int]:
+    model.limit("a", 50)
+    model.limit("b", 50)
+    hung, other = model.register("a"), model.register("b")
+    model.request(hung)
+    model.request(other)
+    return hung, other
+
+
+def test_who_does_not_drain_is_named_after_the_drop_timeout_and_again() -> None:
+    model = Watched()
+    hung, other = one_that_hangs(model)
+    model.pass_time(5 * SECOND)
+    assert not model.complaints
+    for _ in range(40):
+        model.pass_time(100 * MS)
+        if model.clients[other].dropping:
+            model.release(other, MS, again=True)
+    assert model.complained_of() == {hung}
+    assert len(model.complaints) > 2, "whoever missed it hears of it again"
+    explanation = model.core.snapshot(model.now_ns).gpus[0].tenants[0].explanation
+    assert explanation.reason == "unresponsive"
+    assert "nvshare ctl kill a" in explanation.remedy
+    states = {
+        client.client: client.state for client in model.core.snapshot(model.now_ns).gpus[0].tenants[0].clients
+    }
+    assert states == {hung: "unresponsive"}
+
+
+def test_nothing_more_is_said_once_it_has_drained() -> None:
+    model = Watched()
+    hung, _ = one_that_hangs(model)
+    model.pass_time(10 * SECOND)
+    assert hung in model.complained_of()
+    model.release(hung)
+    model.complaints.clear()
+    model.pass_time(20 * SECOND)
+    assert hung not in model.complained_of()
+
+
+def test_a_process_that_lets_go_is_not_named_for_its_sibling() -> None:
+    model = Watched()
+    model.limit("a", 50)
+    model.limit("b", 50)
+    hung, good, other = model.register("a"), model.register("a"), model.register("b")
+    for key in (hung, good, other):
+        model.request(key)
+    for _ in range(200):
+        model.pass_time(100 * MS)
+        for key in (good, other):
+            if model.clients[key].dropping:
+                model.release(key, MS, again=True)
+    assert model.complained_of() == {hung}
+
+
+def test_a_slice_that_is_not_let_go_of_names_its_holder() -> None:
+    model = Watched(
+        Settings(switch_time_mode="fixed", switch_time_fixed_ns=10 * SECOND, drop_timeout_ns=5 * SECOND)
+    )
+    holder, small = model.register("a"), model.register("b")
+    model.use(holder, 12 * GIB)
+    model.use(small, 4 * GIB)
+    model.request(holder)
+    model.request(small)
+    model.pass_time(14 * SECOND)
+    assert not model.complaints
+    model.pass_time(2 * SECOND)
+    assert model.complained_of() == {holder}
+
+
+def test_a_standstill_of_the_daemon_makes_nobody_unresponsive() -> None:
+    model = Watched()
+    hung, _ = one_that_hangs(model)
+    model.pass_time(2 * SECOND)  # it hangs, and has 3 s left
+    model.stand_still(30 * SECOND)
+    model.pass_time(SECOND)
+    assert not model.complaints
+    model.release(hung)
+    model.pass_time(20 * SECOND)
+    assert hung not in model.complained_of()
+    assert named(model.step(events.Woken())) == []
+
+
+def test_after_a_standstill_a_process_that_let_go_before_is_still_not_named() -> None:
+    model = Watched()
+    model.limit("a", 50)
+    model.limit("b", 50)
+    hung, good, other = model.register("a"), model.register("a"), model.register("b")
+    for key in (hung, good, other):
+        model.request(key)
+    for _ in range(300):
+        hold = model.tenant("a").hold
+        late = hold.late_ns >= 0 and model.now_ns - hold.late_ns > 4600 * MS
+        if late and model.clients[good].holds and not model.clients[good].dropping:
+            break
+        model.pass_time(50 * MS)
+        for key in (good, other):
+            if model.clients[key].dropping:
+                model.release(key, MS, again=True)
+    model.stand_still(30 * SECOND)
+    model.pass_time(SECOND)
+    assert model.clients[good].holds, "it is slow to drain this time, but had drained since its sibling hangs"
+    assert model.complained_of() == {hung}

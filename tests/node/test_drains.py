@@ -1,0 +1,144 @@
+"""``nvshare ctl drain``: who is on a GPU stays, nobody new comes, and it lasts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nvshare.client import Client, ClientRefused
+from nvshare.wire.dialects import V2
+from tests.hostile.strangers import stranger
+from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, T, gpu_key, running
+from tests.node.test_daemon import ctl
+from tests.node.test_kill import client_of, read_until
+
+OTHER_GPU = "GPU-6f3c0000-0000-0000-0000-000000000000"
+GPUS = f"{gpu_key(0)}=16Gi,{gpu_key(1)}=16Gi"
+
+
+def drain(daemon: DaemonProcess, gpu: str = "0") -> None:
+    daemon.control.ask("PUT", f"/v1/drains/{gpu}")
+
+
+@pytest.fixture
+def two_gpus(open_path: Path) -> Iterator[DaemonProcess]:
+    with running(open_path, arguments=["--gpus", GPUS]) as daemon:
+        yield daemon
+
+
+def test_nobody_new_may_use_it_and_who_is_there_goes_on(two_gpus: DaemonProcess) -> None:
+    here = two_gpus.client("web")
+    drain(two_gpus)
+    for pod in ("db", "web"):  # also not another process, or another client, of a pod that is there
+        assert two_gpus.connect().register(pod).data == "gpu_draining"
+    assert two_gpus.connect().register("db", gpu_key(1)).type is T.SCHED_ON, "the other GPU is as before"
+    here.cycle()
+    here.cycle()
+    assert two_gpus.counters()["refused"]["gpu_draining"] == 2
+    two_gpus.control.ask("DELETE", "/v1/drains/0")
+    assert two_gpus.connect().register("db").type is T.SCHED_ON
+
+
+def test_a_client_of_python_is_told(two_gpus: DaemonProcess) -> None:
+    drain(two_gpus)
+    with (
+        Client(gpu_key(), sock_dir=str(two_gpus.sock_dir)) as client,
+        pytest.raises(ClientRefused) as refused,
+    ):
+        client.wait_ready(PATIENCE_SEC)
+    assert refused.value.reason == "gpu_draining"
+
+
+def test_it_lasts_over_a_restart_and_those_who_were_there_resume(open_path: Path) -> None:
+    with running(open_path, arguments=["--gpus", GPUS]) as daemon:
+        here = daemon.client("web")
+        drain(daemon)  # answered when it is on disk, with who is there
+        daemon.kill()
+        daemon.start()
+        assert daemon.connect().register("db").data == "gpu_draining"
+        assert daemon.status()["draining_gpus"] == [gpu_key()]
+        assert daemon.control.ask("GET", "/v1/drains/0")["count"] == 1, "it is expected back"
+        again = daemon.connect()
+        assert again.resume(here).type is T.RESUMED
+        again.cycle()
+        daemon.control.ask("DELETE", f"/v1/drains/{gpu_key()}")
+        daemon.kill()
+        daemon.start()
+        assert daemon.status()["draining_gpus"] == []
+
+
+def test_a_process_that_lost_its_connection_and_registers_afresh_is_nobody_new(
+    two_gpus: DaemonProcess,
+) -> None:
+    here = two_gpus.client("web")
+    drain(two_gpus)
+    here.close()
+    two_gpus.wait_words("client disconnected")
+    assert two_gpus.connect().register("web").type is T.SCHED_ON
+
+
+@pytest.mark.parametrize("name", ["0", gpu_key(0), OTHER_GPU[:8]])
+def test_by_any_of_its_names(open_path: Path, name: str) -> None:
+    with running(open_path, arguments=["--gpus", f"{gpu_key(0)}=16Gi,{OTHER_GPU}=16Gi"]) as daemon:
+        key = OTHER_GPU if name == OTHER_GPU[:8] else gpu_key(0)
+        done = ctl(daemon, "drain", name)
+        assert done.returncode == 0, done.stderr
+        assert daemon.status()["draining_gpus"] == [key]
+        assert ctl(daemon, "undrain", name).returncode == 0
+        assert daemon.status()["draining_gpus"] == []
+
+
+@pytest.mark.parametrize("name", ["7", "all", "0,1", "GPU-none", "default", gpu_key(0)[:-1]])
+def test_what_names_no_gpu_is_told_so(two_gpus: DaemonProcess, name: str) -> None:
+    for verb in ("drain", "undrain"):
+        done = ctl(two_gpus, verb, name)
+        assert done.returncode == 2
+        assert "accepted: an index, a UUID" in done.stderr
+    assert two_gpus.status()["draining_gpus"] == []
+
+
+def test_ctl_waits_until_it_is_empty_and_shows_it(two_gpus: DaemonProcess) -> None:
+    command = [sys.executable, "-m", "nvshare", "ctl", "--private-dir", str(two_gpus.private_dir)]
+    with stranger(client_of(two_gpus), 0) as pid:
+        terminal, inside = pty.openpty()
+        environment = dict(os.environ, TERM="xterm", COLUMNS="200")
+        with subprocess.Popen(
+            [*command, "drain", "0"], stdin=inside, stdout=inside, stderr=inside, env=environment
+        ) as process:
+            os.close(inside)
+            read_until(terminal, f"default/web (pid {pid})".encode())
+            assert ", draining" in ctl(two_gpus, "gpus").stdout
+            assert gpu_key() in ctl(two_gpus, "status").stdout
+            os.kill(pid, signal.SIGKILL)
+            read_until(terminal, b"is drained and empty")
+            assert process.wait(PATIENCE_SEC) == 0
+        os.close(terminal)
+
+
+def test_ctl_gives_up_in_time_or_does_not_wait(two_gpus: DaemonProcess) -> None:
+    here = two_gpus.client("web")
+    late = ctl(two_gpus, "drain", "0", "--timeout", "0.1", "--json")
+    assert late.returncode == 1
+    answer = json.loads(late.stdout)
+    assert (answer["draining"], answer["count"]) == (True, 1)
+    assert answer["processes"][0]["pid"] == os.getpid()
+    soon = ctl(two_gpus, "drain", "0", "--no-wait")
+    assert soon.returncode == 0
+    assert "1 process is still there" in soon.stdout
+    here.cycle()
+
+
+def test_older_clients_are_turned_away(two_gpus: DaemonProcess) -> None:
+    drain(two_gpus)
+    old = Raw(two_gpus.path, V2)
+    old.send(T.REGISTER, pod_name="old", pod_namespace="default", gpu_uuid=gpu_key(), host_pid=os.getpid())
+    assert old.ended()
+    old.close()

@@ -1,0 +1,193 @@
+"""``nvshare ctl kill``: who is ended, who is not, and what is asked before."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from nvshare.node.termination import send
+from nvshare.pods.identity import Process, process_of
+from tests.hostile.strangers import NOBODY, stranger
+from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, gpu_key, in_child
+from tests.node.test_daemon import ctl
+
+PR_SET_NAME = 15
+
+
+def client_of(
+    daemon: DaemonProcess, pod: str = "web", gpus: int = 1, deaf: bool = False, name: bytes = b"train"
+) -> Callable[[], list[Raw]]:
+    """What a process does to be one: on so many GPUs, and not to be impressed by SIGTERM."""
+
+    def act() -> list[Raw]:
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else signal.SIG_DFL)
+        raws = []
+        for number in range(gpus):
+            raw = Raw(daemon.path)
+            raw.register(pod, gpu_key(number))
+            raws.append(raw)
+        return raws
+
+    return act
+
+
+def ended_by(pid: int) -> int:
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert found is not None
+    return found.si_status
+
+
+def alive(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
+
+
+def test_all_processes_of_a_pod_end_and_no_others(daemon: DaemonProcess) -> None:
+    first, second = client_of(daemon, gpus=2), client_of(daemon)
+    with stranger(first, 0) as one, stranger(second, 0) as two, stranger(client_of(daemon, "db"), 0) as other:
+        done = ctl(daemon, "kill", "web", "--yes", "--json")
+        assert done.returncode == 0, done.stderr
+        rows = {row["pid"]: row for row in json.loads(done.stdout)["processes"]}
+        assert {pid: row["outcome"] for pid, row in rows.items()} == {one: "terminated", two: "terminated"}
+        assert [gpu["gpu"] for gpu in rows[one]["gpus"]] == [gpu_key(0), gpu_key(1)]
+        assert rows[one]["command"] == "train"
+        assert [ended_by(one), ended_by(two)] == [signal.SIGTERM, signal.SIGTERM]
+        assert alive(other)
+        assert daemon.counters()["killed"] == {"unresponsive": 0, "operator": 2}
+        assert [row["pid"] for row in daemon.control.ask("GET", "/v1/clients")["clients"]] == [other]
+        assert any("ended by the operator" in line and f"pid={one}" in line for line in daemon.log)
+
+
+def test_who_does_not_hear_sigterm_is_killed_after_the_grace(daemon: DaemonProcess) -> None:
+    with stranger(client_of(daemon, deaf=True), 0) as pid:
+        done = ctl(daemon, "kill", str(pid), "--yes", "--grace", "0.2")
+        assert done.returncode == 0, done.stderr
+        assert "ended by SIGKILL" in done.stdout
+        assert ended_by(pid) == signal.SIGKILL
+
+
+def test_without_a_grace_nobody_is_asked(daemon: DaemonProcess) -> None:
+    with stranger(client_of(daemon), 0) as pid:
+        assert ctl(daemon, "kill", str(pid), "--yes", "--grace", "0").returncode == 0
+        assert ended_by(pid) == signal.SIGKILL
+
+
+@pytest.mark.parametrize("who", ["nobody/here", "1", str(1 << 40)])
+def test_who_is_no_client_is_told_so(daemon: DaemonProcess, who: str) -> None:
+    done = ctl(daemon, "kill", who, "--yes")
+    assert done.returncode == 2
+    assert "nvshare ctl clients shows those" in done.stderr
+
+
+def test_the_tests_own_process_is_no_client_by_its_pid_alone(daemon: DaemonProcess) -> None:
+    child = in_child(signal.pause)
+    try:
+        assert ctl(daemon, "kill", str(child), "--yes").returncode == 2
+        assert alive(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("grace", ["-1", "301", "x"])
+def test_a_bad_grace_is_not_accepted(daemon: DaemonProcess, grace: str) -> None:
+    assert ctl(daemon, "kill", "web", "--yes", "--grace", grace).returncode == 2
+
+
+def test_without_a_terminal_and_without_yes_nobody_is_ended(daemon: DaemonProcess) -> None:
+    with stranger(client_of(daemon), 0) as pid:
+        done = ctl(daemon, "kill", "web")
+        assert done.returncode == 2
+        assert "--yes" in done.stderr
+        assert alive(pid)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)])
+def test_at_a_terminal_it_asks_first(daemon: DaemonProcess, answer: str, code: int) -> None:
+    """And shows who it is about, whatever the program calls itself."""
+    name = b"[/b]\x1b[2Jx"
+    with stranger(client_of(daemon, name=name), 0) as pid:
+        command = [sys.executable, "-m", "nvshare", "ctl", "--private-dir", str(daemon.private_dir)]
+        terminal, inside = pty.openpty()
+        with subprocess.Popen(
+            [*command, "kill", "web"],
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            env=dict(os.environ, TERM="xterm"),
+        ) as process:
+            os.close(inside)
+            shown = read_until(terminal, b"? [y/N]")
+            assert str(pid).encode() in shown
+            assert b"[/b]?[2Jx" in shown
+            assert b"\x1b[2J" not in shown
+            os.write(terminal, answer.encode())
+            rest = read_until(terminal, b"SIGTERM" if code == 0 else b"nothing was ended")
+            assert process.wait(PATIENCE_SEC) == code, rest
+        os.close(terminal)
+        assert alive(pid) is (code != 0)
+
+
+def read_until(descriptor: int, words: bytes) -> bytes:
+    found = b""
+    while words not in found:
+        assert select.select([descriptor], [], [], PATIENCE_SEC)[0], found
+        found += os.read(descriptor, 65_536)
+    return found
+
+
+def test_only_those_that_were_shown_are_ended(daemon: DaemonProcess) -> None:
+    """By pid and start: a pid that was given away meanwhile is another process."""
+    with stranger(client_of(daemon), 0) as pid:
+        process = process_of(pid)
+        assert process is not None
+        body = {"processes": [{"pid": pid, "start_ticks": process.start_ticks + 1}]}
+        with pytest.raises(Exception, match="none of these processes is a client"):
+            daemon.control.ask("POST", "/v1/kills", body)
+        assert alive(pid)
+
+
+def test_a_process_of_another_user_is_not_signalled_by_nobody() -> None:
+    pidfd = os.pidfd_open(os.getppid())
+    process = process_of(os.getppid())
+    assert process is not None
+    reading, writing = os.pipe()
+
+    def try_it() -> None:
+        os.setuid(NOBODY)
+        os.write(writing, send(process, pidfd, signal.SIGWINCH).encode())
+
+    child = in_child(try_it)
+    os.close(writing)
+    assert os.read(reading, 64) == b"not_permitted"
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.close(pidfd)
+
+
+def test_a_signal_goes_to_the_process_of_the_pidfd_or_to_nobody() -> None:
+    child = in_child(signal.pause)
+    pidfd = os.pidfd_open(child)
+    try:
+        process = process_of(child)
+        assert process is not None
+        assert send(Process(1, 0), pidfd, signal.SIGKILL) == "protected"
+        assert send(Process(os.getpid(), 0), pidfd, signal.SIGKILL) == "protected"
+        assert send(Process(child + 1, process.start_ticks), pidfd, signal.SIGKILL) == "gone", "not its pidfd"
+        assert send(process, -1, signal.SIGKILL) == "gone"
+        assert alive(child)
+        assert send(process, pidfd, signal.SIGKILL) == ""
+        assert ended_by(child) == signal.SIGKILL
+    finally:
+        os.waitpid(child, 0)
+    assert send(process, pidfd, signal.SIGKILL) == "gone"
+    os.close(pidfd)

@@ -1,0 +1,109 @@
+"""When the hub tells the core that the daemon stood still, and when it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nvshare.core import events
+from nvshare.core.effects import Effect
+from nvshare.core.scheduler import Scheduler
+from nvshare.node.counters import Counters
+from nvshare.node.hub import PROBE_NS, STANDSTILL_NS, Hub
+
+MS = 1_000_000
+SECOND = 1_000_000_000
+
+
+class StoppedLoop:
+    """Whose timers never fire by themselves."""
+
+    def call_later(self, _delay_sec: float, _callback: Callable[..., object], *_arguments: object) -> Any:
+        return self
+
+    def call_soon(self, _callback: Callable[..., object], *_arguments: object) -> None:
+        """Nobody of this test is told anything."""
+
+    def cancel(self) -> None:
+        pass
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.now_ns = 100 * SECOND
+        self.seen: list[events.StoodStill] = []
+        scheduler = Scheduler()
+        loop: Any = StoppedLoop()
+        self.hub = Hub(scheduler, loop, Counters(), lambda: self.now_ns)
+        handle = scheduler.handle
+
+        def watched(event: events.Event, now_ns: int) -> list[Effect]:
+            if isinstance(event, events.StoodStill):
+                self.seen.append(event)
+            return handle(event, now_ns)
+
+        scheduler.handle = watched  # type: ignore[method-assign]
+        self.hub.feed(events.GpuSeen("GPU-0", 1 << 34))
+
+    def pass_time(self, ns: int) -> None:
+        self.now_ns += ns
+
+    def let_one_hold(self) -> None:
+        self.hub.feed(events.LimitsSet("a", "ctl", None, 30))
+        self.hub.feed(events.ClientRegistered(1, "a", "GPU-0"))
+        self.hub.feed(events.LockRequested(1))
+
+
+def test_a_standstill_begins_when_the_turn_should_have_ended() -> None:
+    watched = Watched()
+    watched.hub.probe(watched.now_ns)
+    watched.let_one_hold()
+    deadline_ns = watched.hub.scheduler.next_deadline_ns()
+    assert deadline_ns is not None
+    assert deadline_ns < watched.now_ns + PROBE_NS
+    watched.pass_time(30 * SECOND)
+    watched.hub.feed(events.MemoryUsed(1, 0))  # whatever comes first
+    assert watched.seen == [events.StoodStill(deadline_ns)]
+    assert watched.hub.counters.standstills.sum_ns == watched.now_ns - deadline_ns
+    watched.hub.probe(watched.now_ns)
+    assert len(watched.seen) == 1, "once is enough"
+
+
+def test_a_standstill_without_anything_due_begins_when_the_loop_was_not_probed() -> None:
+    watched = Watched()
+    watched.hub.probe(watched.now_ns)
+    probed_ns = watched.now_ns
+    watched.pass_time(5 * SECOND)
+    watched.hub.probe(watched.now_ns)
+    assert watched.seen == [events.StoodStill(probed_ns + PROBE_NS)]
+
+
+def test_noise_is_no_standstill() -> None:
+    watched = Watched()
+    watched.hub.probe(watched.now_ns)
+    watched.let_one_hold()
+    for _ in range(20):
+        watched.pass_time(STANDSTILL_NS)
+        watched.hub.probe(watched.now_ns)
+    assert not watched.seen
+
+
+def test_a_loop_that_is_busy_with_messages_does_not_stand_still() -> None:
+    """Else whoever floods the daemon while it holds the GPU would hold it for nothing."""
+    watched = Watched()
+    watched.hub.probe(watched.now_ns)
+    watched.let_one_hold()
+    for _ in range(1000):
+        watched.pass_time(10 * MS)
+        watched.hub.take(events.MemoryUsed(1, 0), watched.now_ns)
+        watched.hub.arm(watched.now_ns)
+    assert not watched.seen
+
+
+def test_starting_up_is_no_standstill() -> None:
+    watched = Watched()
+    watched.pass_time(30 * SECOND)
+    watched.let_one_hold()
+    watched.pass_time(30 * SECOND)
+    watched.hub.probe(watched.now_ns)
+    assert not watched.seen
