@@ -61,9 +61,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nvshare-short-") as name:
         figures = run(Path(name), arguments.programs, arguments.at_once)
-    print(
-        f"{figures.programs} programs in {figures.seconds:.0f} s: {figures.hangs} hung, {figures.failed} failed"
-    )
+    ends = f"{figures.hangs} hung, {figures.failed} failed"
+    print(f"{figures.programs} programs in {figures.seconds:.0f} s: {ends}")
     raise SystemExit(bool(figures.hangs or figures.failed))
 
 

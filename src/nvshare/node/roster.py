@@ -5,6 +5,7 @@
 3. A former is a member of the daemon's former life that has not come back. It may come back while its process
    lives, with the id and epoch it was given, and only from the same process.
 4. Every refusal is one reason word: told to the peer, counted, and logged at a bounded rate.
+5. Who comes, and what limits are set, is in the journal before anybody is answered.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from nvshare.node import logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.connection import Connection
 from nvshare.node.hub import Hub
+from nvshare.node.journal import Came, Entry, Journal, Left, Said
 from nvshare.node.operators import Operators
 from nvshare.node.runs import Runs
 from nvshare.node.unregistered import Unregistered
@@ -111,6 +113,7 @@ class Roster:
         self._per_pod: Counter[str] = Counter()
         self._per_uid: Counter[int] = Counter()
         self._repeats = hub.repeats
+        self.journal: Journal | None = None
         self._opening: set[asyncio.Task[object]] = set()
 
     # ---- connections -------------------------------------------------------------------------
@@ -291,6 +294,7 @@ class Roster:
 
     def set_limits(self, word: events.LimitsSet, owner: str = logs.OPERATOR) -> PodLimits:
         """One source's word on a pod's limits; the lines are those that operators' tools look for."""
+        self._keep_word(word)
         before, after = self.limits(word.pod), self.hub.scheduler.limits.after(*word)
         if after.memory_bytes != before.memory_bytes:
             words = f"Memory limit changed for pod {word.pod}"
@@ -306,6 +310,15 @@ class Roster:
         finally:
             self.hub.announcing = ""
         return after
+
+    def _keep_word(self, word: events.LimitsSet) -> None:
+        """Once, however often it is said."""
+        if self.hub.scheduler.limits.said_by(word.pod, word.source) != word[2:]:
+            self._keep(Said(*word))
+
+    def _keep(self, entry: Entry) -> None:
+        if self.journal is not None:
+            self.journal.append(entry)
 
     # ---- registering -------------------------------------------------------------------------
 
@@ -334,6 +347,7 @@ class Roster:
             word = events.LimitsSet(pod, ENVIRONMENT, message.memory_limit_bytes)
             self.set_limits(word, owner_of(peer))
         member = self._enter(connection, pod, device.key)
+        self._keep_client(member)
         version = connection.dialect.version
         self.hub.feed(events.ClientRegistered(member.client, pod, device.key, version))
         self._registered(connection, member, "client registered")
@@ -390,6 +404,10 @@ class Roster:
         connection.become(client)
         return member
 
+    def _keep_client(self, member: Member, former: int = 0) -> None:
+        whose = (*member.process, member.uid, member.in_pod, member.pod, member.gpu, member.epoch)
+        self._keep(Came(self.hub.clock(), member.client, former, *whose))
+
     def _registered(self, connection: Connection, member: Member, words: str) -> None:
         self._leave_unregistered(connection)
         self._tell(words, member, pid=member.process.pid, dialect=connection.dialect.name)
@@ -397,6 +415,7 @@ class Roster:
     def _supersede(self, process: Process, pod: str, gpu: str) -> None:
         """A process that registers afresh has given up what it was before."""
         for absent in list(self._absent.get((process, pod, gpu), ())):
+            self._keep(Left(absent.client))
             if absent.client in self.members:
                 self._member_gone(absent, "registered afresh")
             else:
@@ -454,6 +473,8 @@ class Roster:
             self._close_pidfd(former.pidfd)
         # After a restart it keeps its id, and so do its series.
         member = self._enter(connection, former.pod, former.gpu, former.client if restarted else 0)
+        if not restarted:
+            self._keep_client(member, former.client)
         self.hub.feed(
             events.ClientResumed(
                 client=member.client,
