@@ -13,7 +13,7 @@ STEPS ?= 10000000
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -148,6 +148,12 @@ verify-lies: $(READY) simgpu interposer ## what lies about GPU time, holds and m
 
 verify-processes: $(READY) libraries ## the same by real processes on a simulated GPU; takes an hour and a half
 	$(BIN)/python -m tests.local.shares
+
+verify-restarts: $(READY) simgpu interposer ## 200 kill -9 and 50 clean restarts of the daemon: no pod has a byte more than its limit
+	$(BIN)/python -m tests.interposer.restarts
+
+verify-exits: $(READY) simgpu ## 20,000 short programs exit while their threads stand at a simulated card: none hangs
+	$(BIN)/python -m tests.simgpu.short_programs
 
 verify-day: $(READY) compiled ## a simulated day of 32 tenants on 8 GPUs: speed, and memory that stays flat
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator --hours 24

@@ -21,7 +21,9 @@
 #define TELL_BURST_NS (5 * MS)
 #define IDLE_NS SECOND
 #define RECONNECT_NS (SECOND / 2)
-#define UNANSWERED_MOST 5 /* doublings of that: 16 s, and as much again at random */
+#define RECONNECT_SOON_NS (SECOND / 10) /* for as long as a daemon may be being restarted */
+#define UNANSWERED_MOST 5 /* doublings of the longer: 16 s, and as much again at random */
+#define DAEMONS_LOST 3 /* so many may have died before they answered; whoever answers something else is no daemon of ours */
 #define DENIED_RETRY_NS (5 * SECOND)
 #define PUT_OFF_RETRY_NS SECOND /* well before a daemon counts as silent */
 
@@ -194,15 +196,18 @@ static uint64_t do_what_is_due(struct gate *gate, uint64_t now_ns)
  * daemon of ours is asked less and less often. */
 static uint64_t reconnect_delay_ns(struct gate *gate, bool connected, uint64_t now_ns)
 {
-    enum phase phase = gate->session.phase;
-    if (connected && (phase == REGISTERING || phase == RESUMING))
-        gate->unanswered += gate->unanswered < UNANSWERED_MOST;
-    else
+    struct session *session = &gate->session;
+    unsigned int lost = session->foreign_told ? 0 : DAEMONS_LOST;
+    if (connected && (session->phase == REGISTERING || session->phase == RESUMING))
+        gate->unanswered += gate->unanswered < UNANSWERED_MOST + lost;
+    else if (connected)
         gate->unanswered = 0;
-    uint64_t most_ns = RECONNECT_NS << gate->unanswered;
+    unsigned int doublings = gate->unanswered > lost ? gate->unanswered - lost : 0;
+    bool soon = !doublings && now_ns < session->silent_since_ns + AWAY_NS;
+    uint64_t most_ns = soon ? RECONNECT_SOON_NS : RECONNECT_NS << doublings;
     uint64_t jitter_ns = (now_ns ^ (uint64_t)getpid() * 2654435761u) % most_ns;
-    uint64_t refused_ns = phase == DENIED ? DENIED_RETRY_NS : session_put_off(&gate->session) ? PUT_OFF_RETRY_NS : 0;
-    return jitter_ns + (gate->unanswered ? most_ns : 0) + refused_ns;
+    uint64_t refused_ns = session->phase == DENIED ? DENIED_RETRY_NS : session_put_off(session) ? PUT_OFF_RETRY_NS : 0;
+    return jitter_ns + (doublings ? most_ns : 0) + refused_ns;
 }
 
 static void disconnect(struct gate *gate, uint64_t now_ns)

@@ -105,6 +105,7 @@ static uint64_t request_if_stuck(struct session *s, uint64_t now_ns)
 static void become_ready(struct session *s)
 {
     s->phase = READY;
+    s->ready_ns = s->silent_since_ns; /* which is now */
     s->foreign_told = false;
     request_if_waiting(s);
     session_ask_next(s);

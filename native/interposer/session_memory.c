@@ -11,6 +11,8 @@
 #include "session_memory.h"
 #include "settings.h"
 
+#define ANSWER_NS (6 * AWAY_NS) /* of however many daemons */
+
 static void tell_used(struct session *s)
 {
     s->report_at_ns = NEVER;
@@ -99,9 +101,12 @@ uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns)
 {
     if (session_put_off(s))
         return s->silent_since_ns + AWAY_NS;
-    /* One that is away is not waited for any longer than since it went; one that is back may be about to answer. */
-    uint64_t since_ns = s->phase == AWAY ? s->silent_since_ns : s->phase == READY ? asked_ns : s->alive_at_ns;
-    return (since_ns < asked_ns ? since_ns : asked_ns) + AWAY_NS;
+    /* One that is away is not waited for any longer than since it went; one that is back may be about to answer, and one
+     * after the other may die before it does. */
+    uint64_t from_ns = asked_ns > s->ready_ns ? asked_ns : s->ready_ns;
+    uint64_t since_ns = s->phase == AWAY ? s->silent_since_ns : s->phase == READY ? from_ns : s->alive_at_ns;
+    uint64_t until_ns = (since_ns < from_ns ? since_ns : from_ns) + AWAY_NS;
+    return until_ns < asked_ns + ANSWER_NS ? until_ns : asked_ns + ANSWER_NS;
 }
 
 void session_memory_resumed(struct session *s)

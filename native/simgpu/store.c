@@ -11,6 +11,8 @@
 
 #include "timeline.h"
 
+#define RELOCK_NS 20000000 /* transactions take microseconds: who waits so long has not been woken */
+
 uint64_t clock_ns(void)
 {
     struct timespec ts;
@@ -120,10 +122,26 @@ static void open_head(struct txn *txn)
     txn->head = &block->copy[writable(txn, &block->stamps, (char *)block->copy, sizeof(block->copy[0]))];
 }
 
+/* Who unlocks wakes one waiter, which then tells by the lock's word that there are others. One that is killed in between, as
+ * the threads of a process that exits are, tells nobody, and the others would sleep for ever: so nobody sleeps for long. */
+static int lock_area(struct card_area *area)
+{
+    int error = pthread_mutex_trylock(&area->mutex);
+    while (error == EBUSY || error == ETIMEDOUT) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += RELOCK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        error = pthread_mutex_timedlock(&area->mutex, &until);
+    }
+    return error;
+}
+
 void txn_begin(struct txn *txn, struct node *node, int card)
 {
     *txn = (struct txn){.node = node, .card = card, .area = &node->cards[card]};
-    if (pthread_mutex_lock(&txn->area->mutex) == EOWNERDEAD) {
+    if (lock_area(txn->area) == EOWNERDEAD) {
         recover(txn->area);
         pthread_mutex_consistent(&txn->area->mutex);
     }

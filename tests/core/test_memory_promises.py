@@ -110,3 +110,37 @@ def test_a_process_between_two_connections_is_expected_by_the_next_daemon() -> N
     clients.feed(events.ClientDisconnected(large))
     clients.restart(10 * MS)
     assert charged_when_back(clients, small, large) == [0, 6]
+
+
+def test_what_one_has_that_is_not_back_is_given_to_nobody_however_long_it_takes() -> None:
+    """Five seconds after a restart its sibling was granted all of the limit: 16 of 10 GiB in all."""
+    clients, large, small = two_processes()
+    clients.restart(10 * MS)
+    back = clients.come_back(small)
+    clients.run(6 * SECOND)
+    assert reserve(clients, back, 1, 1) == [effects.Refused(back, 1, LIMIT, LIMIT, GIB)]
+    assert charged_when_back(clients, large) == [6]
+    assert reserve(clients, back, 2, 4) == [effects.Reserved(back, 2, 4 * GIB, LIMIT)]
+
+
+def test_one_that_cannot_ask_counts_with_what_it_was_told_until_it_is_back() -> None:
+    clients = Clients()
+    clients.limit("pod", memory_bytes=LIMIT)
+    clients.register("pod", version=2)
+    asks = clients.register("pod")
+    clients.restart(10 * MS)
+    back = clients.come_back(asks)
+    clients.run(6 * SECOND)
+    assert reserve(clients, back, 1, 6) == [effects.Refused(back, 1, LIMIT, 5 * GIB, 6 * GIB)]
+    assert reserve(clients, back, 2, 5) == [effects.Reserved(back, 2, 5 * GIB, 5 * GIB)]
+
+
+def test_a_question_is_answered_before_who_asks_gives_up_waiting() -> None:
+    """A client decides alone after 5 s; what a lease that was not given back leaves was told too late."""
+    clients = Clients()
+    clients.limit("pod", memory_bytes=LIMIT)
+    clients.register("pod", used_bytes=6 * GIB)
+    sibling = clients.register("pod")
+    assert reserve(clients, sibling, 1, 5) == []
+    clients.run(int(4.5 * SECOND))
+    assert clients.core.clients[sibling].tenant.memory.shares[sibling].waiting == 0, "it was answered"

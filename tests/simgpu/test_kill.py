@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.simgpu import short_programs
+
 WORKERS = 4
 
 
@@ -74,6 +76,16 @@ def test_the_state_is_whole_after_each_of_300_kills(sim: Any, tmp_path: Path) ->
 @pytest.mark.verify
 def test_the_state_is_whole_after_each_of_3000_kills(sim: Any, tmp_path: Path) -> None:
     crash(sim, tmp_path / "own", 3000)
+
+
+def test_who_waits_for_a_card_is_not_forgotten_when_another_waiter_dies(sim: Any, tmp_path: Path) -> None:
+    """The one that was woken is killed before it can pass that on: native/simgpu/tests/lost_wake.c."""
+    assert sim.run(sim.program("lost_wake"), str(tmp_path / "own")) == "PASS\n"
+
+
+def test_no_short_program_hangs_when_it_exits(tmp_path: Path) -> None:
+    figures = short_programs.run(tmp_path / "own", programs=600, at_once=3)
+    assert (figures.hangs, figures.failed) == (0, 0)
 
 
 def test_survivors_go_on_and_get_the_memory(sim: Any) -> None:

@@ -15,7 +15,9 @@ Rules:
 7. Clients that cannot ask (protocol 1 and 2) are told a limit of their own: what they use plus an
    even part of what is free. They are charged what they were told, whatever they say they use.
 8. After a restart nobody is leased anything while a process of the pod that was known is not back:
-   requests wait for it as for a lease, then each asks.
+   requests wait for it as for a lease, and from then on it counts with all it may have until it is back or
+   gone. That is what it was promised and can take without asking; where it could ask, nobody knows how much
+   it was granted last, and it may be all of the limit.
 9. No question costs more because there are more processes or reservations: the charges are kept as a sum.
 """
 
@@ -33,7 +35,10 @@ from nvshare.core.effects import (
     TellMemoryLimit,
 )
 
-RECALL_TIMEOUT_NS: Final = 5_000_000_000
+RECALL_TIMEOUT_NS: Final = 4_000_000_000
+"""Less than the 5 s for which a client waits for an answer: it must not decide by itself what we refuse."""
+UNKNOWN: Final = -1
+"""Of what a process may have: nobody can tell."""
 WAITING_PER_CLIENT: Final = 64
 RESERVATIONS_PER_CLIENT: Final = 1024
 
@@ -100,7 +105,7 @@ class MemoryAccount:
         self.charged_bytes = 0  # and so is this
         self._waiting: list[tuple[int, int, int]] = []  # client, seq, asked, in order of arrival
         self._recall_until_ns = NEVER
-        self._absent: set[int] = set()  # processes that were known before a restart, by their former id
+        self._absent: dict[int, int] = {}  # known before a restart, by former id: what each may have
         self._absent_until_ns = NEVER  # so long requests wait for them
 
     def deadline_ns(self) -> int:
@@ -115,10 +120,10 @@ class MemoryAccount:
         self._arrange(now_ns, out)
         return share
 
-    def expect(self, former: int, until_ns: int) -> None:
+    def expect(self, former: int, may_have_bytes: int, now_ns: int) -> None:
         """A process that was known before a restart may come back (rule 8)."""
-        self._absent.add(former)
-        self._absent_until_ns = until_ns
+        self._absent[former] = may_have_bytes
+        self._absent_until_ns = now_ns + RECALL_TIMEOUT_NS
 
     def awaits_anybody(self) -> bool:
         """A process of the pod that was known before a restart is alive, and not back."""
@@ -131,7 +136,7 @@ class MemoryAccount:
             self._arrange(now_ns, out)
 
     def _no_longer_absent(self, former: int) -> None:
-        self._absent.discard(former)
+        self._absent.pop(former, None)
         if not self._absent:
             self._absent_until_ns = NEVER
 
@@ -161,6 +166,18 @@ class MemoryAccount:
         """Who gets no lease learns the limit too: its program may ask how much memory there is."""
         if self.limit_bytes and share.asks and (len(self.shares) > 1 or self._absent):
             out.append(TellMemoryLimit(share.client, self.limit_bytes))
+
+    def may_have_bytes(self, client: int) -> int:
+        """What a process can have at most when it comes back to another daemon; UNKNOWN if it may ask."""
+        share = self.shares.get(client)
+        if share is None or (share.connected and (share.asks or share.told_bytes is None)):
+            return UNKNOWN
+        return share.charge_bytes
+
+    def _absent_bytes(self) -> int:
+        """What all may have that are not back (rule 8)."""
+        absent = self._absent.values()
+        return self.limit_bytes if UNKNOWN in absent else sum(absent)
 
     def disconnect(self, client: int) -> None:
         share = self.shares.get(client)
@@ -341,7 +358,7 @@ class MemoryAccount:
         mute = [share for share in self.shares.values() if not share.asks and share.connected]
         for share in mute:
             self._charge(share, share.used_bytes)
-        free_bytes = max(0, self.limit_bytes - self.charged_bytes)
+        free_bytes = max(0, self.limit_bytes - self.charged_bytes - self._absent_bytes())
         for share in mute:
             self._tell_part(share, share.used_bytes + free_bytes // len(self.shares), out)
 
@@ -369,9 +386,10 @@ class MemoryAccount:
 
     def _decide(self, share: Share, seq: int, asked_bytes: int, out: list[Effect]) -> None:
         charged_bytes = self.charged_bytes
+        most_bytes = self.limit_bytes - self._absent_bytes()
         if seq in share.reserved:
             out.append(Reserved(share.client, seq, share.reserved[seq], charged_bytes))
-        elif self.limit_bytes == 0 or charged_bytes + asked_bytes <= self.limit_bytes:
+        elif self.limit_bytes == 0 or charged_bytes + asked_bytes <= most_bytes:
             share.reserved[seq] = asked_bytes
             share.reserved_bytes += asked_bytes
             self.charged_bytes += asked_bytes
@@ -380,4 +398,5 @@ class MemoryAccount:
             self._refuse(share, seq, asked_bytes, out)
 
     def _refuse(self, share: Share, seq: int, asked_bytes: int, out: list[Effect]) -> None:
-        out.append(Refused(share.client, seq, self.limit_bytes, self.charged_bytes, asked_bytes))
+        used_bytes = self.charged_bytes + self._absent_bytes()
+        out.append(Refused(share.client, seq, self.limit_bytes, used_bytes, asked_bytes))

@@ -36,6 +36,7 @@ def families(view: View) -> Families:
         (c.CLOCK_WENT_BACK, figures.events.get("clock_went_back", 0)),
         (c.CHECKPOINTS_WRITTEN, figures.checkpoints_written),
         (c.CHECKPOINTS_FAILED, figures.checkpoints_failed),
+        (c.JOURNAL_FAILED, figures.events.get("journal_failed", 0)),
         (c.HTTP_CONNECTIONS, figures.http_connections),
         (c.HTTP_REQUESTS, figures.http_requests),
         (c.WEB_CONFIG_FAILURES, figures.web_config_failures),

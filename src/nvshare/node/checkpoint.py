@@ -27,6 +27,7 @@ from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord,
 from nvshare.node import files, logs
 from nvshare.node.files import Unusable
 from nvshare.node.members import Member
+from nvshare.node.roster import ENVIRONMENT
 from nvshare.node.salvage import (
     KINDS,
     DepartedRow,
@@ -61,6 +62,7 @@ class Saved(msgspec.Struct, frozen=True):
     departed: list[DepartedRow] = []
     present: list[PresentRow] = []
     draining: list[str] = []
+    journal: int = 0  # the number of the last entry of the journal that it covers
 
 
 class _Unchecked(msgspec.Struct, frozen=True):
@@ -77,6 +79,7 @@ class _Unchecked(msgspec.Struct, frozen=True):
     departed: list[msgspec.Raw] = []
     present: list[msgspec.Raw] = []
     draining: list[msgspec.Raw] = []
+    journal: int = 0
 
 
 def boot_id() -> str:
@@ -92,6 +95,7 @@ class Draft(NamedTuple):
     formers: dict[int, Member]
     runs: dict[Process, Run]
     draining: tuple[str, ...] = ()  # GPUs
+    journal: int = 0  # the last entry it covers
 
 
 def saved_from(draft: Draft) -> Saved:
@@ -123,6 +127,7 @@ def saved_from(draft: Draft) -> Saved:
                 record.heard_ns,
                 record.excess_ns,
                 record.part_permille,
+                record.may_have_bytes,
             )
             for m, record in live
         ],
@@ -134,6 +139,7 @@ def saved_from(draft: Draft) -> Saved:
         ],
         present=[(here.pod, here.gpu, here.totals, here.due_weight) for here in core.present],
         draining=list(draft.draining),
+        journal=draft.journal,
     )
 
 
@@ -157,6 +163,7 @@ def members_of(saved: Saved) -> list[Member]:
                 c.heard_ns,
                 c.excess_ns,
                 c.part_permille,
+                c.may_have_bytes,
             ),
         )
         for c in saved.clients
@@ -164,9 +171,11 @@ def members_of(saved: Saved) -> list[Member]:
 
 
 def core_part(saved: Saved, alive: list[Member]) -> Checkpoint:
+    """What a program's environment stated ends with the pod's last process."""
+    pods = {member.pod for member in alive}
     return Checkpoint(
         clients=tuple(m.told for m in alive if m.told is not None),
-        limits=tuple(saved.limits),
+        limits=tuple(row for row in saved.limits if row[1] != ENVIRONMENT or row[0] in pods),
         lags=tuple(saved.lags),
         scheduling_on=saved.scheduling_on,
         taken_ns=saved.taken_ns,
@@ -205,13 +214,15 @@ def decode(raw: bytes, now_ns: int) -> tuple[Saved, list[str]]:
         raise Unusable("it is from the future of our clock")
     complaints: list[str] = []
     rows = {name: usable_rows(name, getattr(found, name), complaints) for name in KINDS}
-    saved = Saved(found.version, found.boot_id, found.taken_ns, found.scheduling_on, **rows)
-    _rehearse(saved, now_ns)
+    saved = Saved(
+        found.version, found.boot_id, found.taken_ns, found.scheduling_on, **rows, journal=found.journal
+    )
+    rehearse(saved, now_ns)
     return saved, complaints
 
 
-def _rehearse(saved: Saved, now_ns: int) -> None:
-    """Whether the core takes it, on books that nobody uses."""
+def rehearse(saved: Saved, now_ns: int) -> None:
+    """Whether the core takes it, on books that nobody uses. Raises Unusable."""
     books = Scheduler()
     gpus = {client.gpu for client in saved.clients}
     gpus |= {gpu for _, gpu, _ in saved.lags} | {gpu for _, gpu, _ in saved.departed}
@@ -268,6 +279,7 @@ class Writer:
         self._busy = False
         self._change = threading.Condition()
         self.written = 0
+        self.covered = 0  # the last entry of the journal that is in what was written
         self.failed = 0
         self.error = ""  # why the last one could not be written
         self.written_ns = time.monotonic_ns()  # when the last one was; until then, since when none is
@@ -295,15 +307,16 @@ class Writer:
             assert draft is not None
             try:
                 write(self._directory, encode(saved_from(draft)))
-                self._succeeded()
+                self._succeeded(draft)
             except Exception as error:
                 self._failed(error)
             with self._change:  # who is told of the end may ask whether anything is left to do
                 self._busy = False
             self.ended(draft.number)
 
-    def _succeeded(self) -> None:
+    def _succeeded(self, draft: Draft) -> None:
         self.written += 1
+        self.covered = draft.journal
         self.written_ns = time.monotonic_ns()
         if self.error:
             logs.info("checkpoint written again", failed=self.failed)

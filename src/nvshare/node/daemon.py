@@ -26,12 +26,13 @@ from nvshare.core import events
 from nvshare.core.audit import EVERY_EVENT, SAMPLED, Checking
 from nvshare.core.scheduler import Scheduler
 from nvshare.gpu.inventory import Device, GpuError, Inventory, parse_device_list
-from nvshare.node import checkpoint, descriptors, directories, files, logs
+from nvshare.node import checkpoint, descriptors, directories, files, former_life, journal, logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.config import Config, as_far_as_live, changed_live, needs_restart
 from nvshare.node.control import Control, Desk
 from nvshare.node.counters import Counters
 from nvshare.node.doors import CLIENTS, CONTROL, Door
+from nvshare.node.former_life import FormerLife
 from nvshare.node.gate import Gate
 from nvshare.node.health import HealthWatch
 from nvshare.node.hub import PROBE_NS, Hub
@@ -202,14 +203,18 @@ class Daemon:
 
     def _start_roster(self, loop: asyncio.AbstractEventLoop) -> None:
         """With what the former daemon left, if that can be used."""
-        devices = find_gpus(self.config.text("NVSHARE_GPUS"))
+        devices, directory = find_gpus(self.config.text("NVSHARE_GPUS")), self.config.private_dir
         self._new_roster(loop, devices())
+        left = former_life.load(directory, self.roster.hub.clock())
         try:
-            self._restore()
+            self._restore(left)
         except Exception as error:  # what it tripped over would end every start
             self.roster.forget_formers()
             self._new_roster(loop, devices())
-            checkpoint.give_up(self.config.private_dir, error)
+            checkpoint.give_up(directory, error)
+            journal.set_aside(directory, repr(error))
+            left = left._replace(entries=())
+        self.roster.journal = left.journal(directory, self.roster.hub.counters.events)
 
     def _new_roster(self, loop: asyncio.AbstractEventLoop, inventory: Inventory) -> None:
         hub = Hub(Scheduler(self.config.core, how_checked(self.config)), loop, Counters())
@@ -254,6 +259,8 @@ class Daemon:
 
     def _faults(self) -> list[str]:
         found = [f"the checkpoint cannot be written: {self._writer.error}"] if self._writer.error else []
+        if self.roster.journal is not None and self.roster.journal.error:
+            found.append(f"the journal cannot be written: {self.roster.journal.error}")
         return found + [door.error for door in (self._clients, self._control) if door.error]
 
     def _watch_doors(self) -> None:
@@ -281,9 +288,8 @@ class Daemon:
 
     # ---- the former life ---------------------------------------------------------------------
 
-    def _restore(self) -> None:
-        roster, hub = self.roster, self.roster.hub
-        saved = checkpoint.load(self.config.private_dir, hub.clock())
+    def _restore(self, left: FormerLife) -> None:
+        roster, hub, saved = self.roster, self.roster.hub, left.saved
         if saved is None:
             return
         known = {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from pathlib import Path
@@ -69,6 +70,35 @@ def write(path: Path, content: bytes) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def open_to_append(path: Path, bytes_max: int) -> tuple[int, int]:
+    """A descriptor, and how many bytes are there (rule 1). Raises Unusable and OSErrors."""
+    _check(os.lstat(path), bytes_max)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        _check(found, bytes_max)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, found.st_size
+
+
+def replace(path: Path, content: bytes) -> int:
+    """Rule 2, without waiting for the disk; a descriptor to append with. Raises OSError."""
+    beginning = path.with_name(f".{path.name}.new")
+    beginning.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(beginning, flags, 0o600)
+    try:
+        if os.write(descriptor, content) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        beginning.rename(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def set_aside(path: Path) -> Path:

@@ -5,6 +5,7 @@
 3. A former is a member of the daemon's former life that has not come back. It may come back while its process
    lives, with the id and epoch it was given, and only from the same process.
 4. Every refusal is one reason word: told to the peer, counted, and logged at a bounded rate.
+5. Who comes, and what limits are set, is in the journal before anybody is answered.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from nvshare.node.connection import Connection
 from nvshare.node.drains import GPU_DRAINING, Drains
 from nvshare.node.fair_queue import FairQueue
 from nvshare.node.hub import Hub
+from nvshare.node.journal import Came, Entry, Journal, Left, Said
 from nvshare.node.members import NO_CLIENT, Ended, Member, Role
 from nvshare.node.operators import Operators
 from nvshare.node.runs import Runs
@@ -74,6 +76,7 @@ class Roster:
         self._per_uid: Counter[int] = Counter()
         self._repeats = hub.repeats
         self._queue = FairQueue(hub, bounds)
+        self.journal: Journal | None = None
 
     # ---- connections -------------------------------------------------------------------------
 
@@ -247,6 +250,7 @@ class Roster:
 
     def set_limits(self, word: events.LimitsSet, owner: str = logs.OPERATOR) -> PodLimits:
         """One source's word on a pod's limits; the lines are those that operators' tools look for."""
+        self._keep_word(word)
         before, after = self.limits(word.pod), self.hub.scheduler.limits.after(*word)
         if after.memory_bytes != before.memory_bytes:
             words = f"Memory limit changed for pod {word.pod}"
@@ -262,6 +266,15 @@ class Roster:
         finally:
             self.hub.announcing = ""
         return after
+
+    def _keep_word(self, word: events.LimitsSet) -> None:
+        """Once, however often it is said."""
+        if self.hub.scheduler.limits.said_by(word.pod, word.source) != word[2:]:
+            self._keep(Said(*word))
+
+    def _keep(self, entry: Entry) -> None:
+        if self.journal is not None:
+            self.journal.append(entry)
 
     # ---- registering -------------------------------------------------------------------------
 
@@ -293,6 +306,7 @@ class Roster:
             word = events.LimitsSet(pod, ENVIRONMENT, message.memory_limit_bytes)
             self.set_limits(word, owner_of(peer))
         member = self._enter(connection, pod, device.key)
+        self._keep_client(member)
         version = connection.dialect.version
         self.hub.feed(events.ClientRegistered(member.client, pod, device.key, version))
         self._registered(connection, member, "client registered")
@@ -350,6 +364,10 @@ class Roster:
         connection.become(client, pod)
         return member
 
+    def _keep_client(self, member: Member, former: int = 0) -> None:
+        whose = (*member.process, member.uid, member.in_pod, member.pod, member.gpu, member.epoch)
+        self._keep(Came(self.hub.clock(), member.client, former, *whose))
+
     def _registered(self, connection: Connection, member: Member, words: str) -> None:
         self._leave_unregistered(connection)
         self._tell(words, member, pid=member.process.pid, dialect=connection.dialect.name)
@@ -357,6 +375,7 @@ class Roster:
     def _supersede(self, process: Process, pod: str, gpu: str) -> None:
         """A process that registers afresh has given up what it was before."""
         for absent in list(self._absent.get((process, pod, gpu), ())):
+            self._keep(Left(absent.client))
             if absent.client in self.members:
                 self._member_gone(absent, "registered afresh")
             else:
@@ -418,6 +437,8 @@ class Roster:
         # After a restart it keeps its id, and so do its series.
         member = self._enter(connection, former.pod, former.gpu, former.client if restarted else 0)
         member.resumed_ns = -1 if restarted else now_ns
+        if not restarted:
+            self._keep_client(member, former.client)
         self.hub.feed(
             events.ClientResumed(
                 client=member.client,

@@ -41,6 +41,8 @@ class SavedClient(msgspec.Struct, frozen=True):
     heard_ns: int = 0
     excess_ns: int = 0
     part_permille: int = 1000
+    may_have_bytes: int = -1
+    """Of its pod's memory; -1: nobody knows."""
 
 
 LimitRow = tuple[str, str, int | None, int | None, bool | None]
@@ -84,6 +86,7 @@ def _client(row: SavedClient) -> None:
     for time_ns in (row.billed_busy_ns, row.worked_ns, row.heard_ns, row.excess_ns):
         _within("time", time_ns, -_NS_MAX, _NS_MAX)
     _within("part", row.part_permille, 0, 1000)
+    _within("memory", row.may_have_bytes, -1, _UNSIGNED_MAX)
     _pod(row.pod)
     _gpu(row.gpu)
 

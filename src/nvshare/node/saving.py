@@ -107,9 +107,9 @@ class Saver:
             gathering.finish()
         finally:
             hub.gathering = False
-        runs = roster.tenancy.runs()
-        here = (dict(roster.members), dict(roster.formers))
-        self._writer.submit(Draft(number, gathering, *here, runs, roster.drains.all()))
+        covers = roster.journal.number if roster.journal is not None else 0
+        everybody = (dict(roster.members), dict(roster.formers), roster.tenancy.runs())
+        self._writer.submit(Draft(number, gathering, *everybody, roster.drains.all(), covers))
 
     def _look(self, gpu: Gpu) -> int:
         return self._hub.scheduler.look(gpu, self._hub.clock())
@@ -126,5 +126,7 @@ class Saver:
             self._retry_at_ns = self._hub.clock() + self._retry_ns
         else:
             self._retry_ns, self._retry_at_ns = 0, NEVER
+            if self._roster.journal is not None:
+                self._roster.journal.covered(self._writer.covered)
         self._one_ended.set()
         self._one_ended = asyncio.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nvshare.core.books.figures import PodTotals
+from nvshare.core.memory import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class ClientRecord:
     heard_ns: int = 0  # when that was so
     excess_ns: int = 0  # what is counted beyond that, and is to be made up for
     part_permille: int = 1000  # what of its work it had for itself lately
+    may_have_bytes: int = UNKNOWN  # of its pod's memory limit, until it is back
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,12 @@ CHECKPOINTS_WRITTEN = row("nvshare_checkpoints_written_total", (), "Checkpoints 
 CHECKPOINTS_FAILED = row(
     "nvshare_checkpoints_failed_total", (), "Checkpoints that could not be written.", "daemon"
 )
+JOURNAL_FAILED = row(
+    "nvshare_journal_failed_total",
+    (),
+    "Registrations and limits that could not be written down before they were answered.",
+    "daemon",
+)
 CHECKPOINT_AGE = row(
     "nvshare_checkpoint_age_seconds",
     (),

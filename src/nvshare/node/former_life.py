@@ -1,0 +1,84 @@
+"""What the former daemon left: its checkpoint, and what its journal says happened since."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from nvshare.node import checkpoint, journal
+from nvshare.node.checkpoint import Saved
+from nvshare.node.files import Unusable
+from nvshare.node.journal import Came, Entry, Journal, Left
+from nvshare.node.salvage import KINDS, BadRow, LimitRow, SavedClient
+
+
+class FormerLife(NamedTuple):
+    saved: Saved | None  # None: there was no daemon, or nothing of it can be used
+    entries: Sequence[Entry]  # of its journal, those that no checkpoint covers
+    covered: int  # the last of those that one does
+
+    def journal(self, directory: Path, events: Counter[str]) -> Journal:
+        """The same file goes on."""
+        return Journal(directory, checkpoint.boot_id(), self.entries, self.covered, events)
+
+
+def load(directory: Path, now_ns: int) -> FormerLife:
+    """Whatever is there never ends the start; what cannot be used is set aside."""
+    written = checkpoint.load(directory, now_ns)
+    covered = written.journal if written is not None else 0
+    found = [entry for entry in journal.load(directory, checkpoint.boot_id()) if entry.number > covered]
+    if not found:
+        return FormerLife(written, (), covered)
+    try:
+        replayed = replay(written or _nothing(now_ns), found)
+        checkpoint.rehearse(replayed, now_ns)
+    except (Unusable, BadRow, ValueError) as error:
+        journal.set_aside(directory, error)
+        return FormerLife(written, (), max(entry.number for entry in found))
+    return FormerLife(replayed, found, covered)
+
+
+def replay(saved: Saved, entries: Sequence[Entry]) -> Saved:
+    """The checkpoint as it would be had it been written after the last of them."""
+    clients = {client.client: client for client in saved.clients}
+    limits = {(pod, source): (pod, source, *word) for pod, source, *word in saved.limits}
+    for entry in entries:
+        if isinstance(entry, Came):
+            client = _client(entry, clients.pop(entry.former, None))
+            KINDS["clients"].check(client)
+            clients[client.client] = client
+        elif isinstance(entry, Left):
+            clients.pop(entry.client, None)
+        else:
+            row: LimitRow = (entry.pod, entry.source, entry.memory_bytes, entry.core_percent, entry.share)
+            KINDS["limits"].check(row)
+            limits[entry.pod, entry.source] = row
+    return msgspec.structs.replace(saved, clients=list(clients.values()), limits=list(limits.values()))
+
+
+def _client(entry: Came, former: SavedClient | None) -> SavedClient:
+    """Nobody has been told what it did since; of one that came back it is known how far its counters were."""
+    new = SavedClient(
+        entry.client,
+        entry.pid,
+        entry.start_ticks,
+        entry.uid,
+        entry.in_pod,
+        entry.pod,
+        entry.gpu,
+        entry.epoch,
+        billed_busy_ns=0,
+        worked_ns=0,
+        heard_ns=entry.at_ns,
+    )
+    if former is None:
+        return new
+    return msgspec.structs.replace(former, client=entry.client, epoch=entry.epoch, may_have_bytes=-1)
+
+
+def _nothing(now_ns: int) -> Saved:
+    return Saved(checkpoint.VERSION, checkpoint.boot_id(), now_ns, True, [], [], [], [])

@@ -1,0 +1,229 @@
+"""What happened since the last checkpoint, and must outlive us: who came, and what limits were set.
+
+1. Each entry is one line, written in one call before whoever caused it is answered. Nothing is synced: what
+   the kernel was given survives us, and a machine that goes down ends the clients, too.
+2. A line counts by itself, by its checksum. A last one that is torn is ignored: nobody was answered. If
+   others cannot be used, the file is set aside with one line in the log, and those that can be used are used.
+3. Entries are numbered. A checkpoint tells the number of the last one it covers; the file is emptied when
+   that is all, and written anew without the covered ones when it is large.
+4. What cannot be written is counted, and told when it begins and when it is over; nobody is refused for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from nvshare.node import files, logs
+from nvshare.node.files import Unusable
+
+FILE: Final = "journal"
+FAILED: Final = "journal_failed"
+VERSION: Final = 1
+BYTES_MAX: Final = 16 << 20
+REWRITTEN_BYTES: Final = 256 << 10
+"""So long a file is left as it is though a part of it is covered."""
+_MAGIC: Final = b"nvshare-journal"
+
+
+class Came(msgspec.Struct, frozen=True, tag="came", array_like=True):
+    """A client registered, or came back under another id while we were there: ``former``, else 0."""
+
+    at_ns: int
+    client: int
+    former: int
+    pid: int
+    start_ticks: int
+    uid: int
+    in_pod: bool
+    pod: str
+    gpu: str
+    epoch: int
+    number: int = 0
+
+
+class Left(msgspec.Struct, frozen=True, tag="left", array_like=True):
+    """A client is none any more, though its process lives."""
+
+    client: int
+    number: int = 0
+
+
+class Said(msgspec.Struct, frozen=True, tag="said", array_like=True):
+    """A source's word on a pod's limits."""
+
+    pod: str
+    source: str
+    memory_bytes: int | None
+    core_percent: int | None
+    share: bool | None
+    number: int = 0
+
+
+Entry = Came | Left | Said
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final[msgspec.json.Decoder[Entry]] = msgspec.json.Decoder(Entry)
+
+
+def _head(boot_id: str) -> bytes:
+    return b"%s %d %s\n" % (_MAGIC, VERSION, boot_id.encode())
+
+
+def _line(entry: Entry) -> bytes:
+    body = _ENCODER.encode(entry)
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def _entry(line: bytes) -> Entry:
+    checksum, _, body = line.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(body):
+        raise ValueError("its checksum does not match")
+    return _DECODER.decode(body)
+
+
+def decode(raw: bytes, boot_id: str) -> tuple[list[Entry], list[str]]:
+    """The entries that can be used, and why others cannot. Raises Unusable."""
+    *lines, torn = raw.split(b"\n")
+    if not lines:
+        if torn and not _head(boot_id).startswith(torn):
+            raise Unusable("it is no journal")
+        return [], []
+    words = lines[0].split(b" ")
+    if len(words) != 3 or words[0] != _MAGIC:
+        raise Unusable("it is no journal")
+    if words[1] != str(VERSION).encode():
+        raise Unusable(f"it has version {words[1][:20].decode(errors='replace')}, ours is {VERSION}")
+    if words[2] != boot_id.encode():
+        raise Unusable("it is from another boot")
+    entries: list[Entry] = []
+    complaints: list[str] = []
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            entries.append(_entry(line))
+        except (msgspec.MsgspecError, ValueError) as error:
+            complaints.append(f"line {number}: {error}")
+    return entries, complaints
+
+
+def load(directory: Path, boot_id: str) -> list[Entry]:
+    """What the last daemon left (rule 2)."""
+    path = directory / FILE
+    try:
+        entries, complaints = decode(files.read(path, BYTES_MAX), boot_id)
+    except FileNotFoundError:
+        return []
+    except (OSError, Unusable) as error:
+        set_aside(directory, error)
+        return []
+    if complaints:
+        set_aside(directory, complaints[0], unusable_lines=len(complaints), used=len(entries))
+    return entries
+
+
+def set_aside(directory: Path, why: object, **fields: object) -> None:
+    path = directory / FILE
+    try:
+        kept_as = files.set_aside(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        logs.warning("journal cannot be set aside", why=error, unusable_because=why, **fields)
+    else:
+        logs.warning("journal set aside", file=path, kept_as=kept_as, why=why, **fields)
+
+
+class Journal:
+    """The file while a daemon has it; what the last one left in it stays until a checkpoint covers it."""
+
+    def __init__(
+        self, directory: Path, boot_id: str, left: Sequence[Entry], number: int, events: Counter[str]
+    ) -> None:
+        """``left`` by the last daemon; ``number``: that of the last entry that a checkpoint covers.
+
+        Failures are counted in ``events``.
+        """
+        self._path = directory / FILE
+        self._head = _head(boot_id)
+        self._file = -1
+        self._bytes = 0  # of the file
+        self._uncovered = deque((entry.number, _line(entry)) for entry in left)
+        self.number = max([number, *(entry.number for entry in left)])
+        self._events = events
+        self.error = ""  # why the last one could not be written
+
+    def append(self, entry: Entry) -> None:
+        """Its number is ours to give."""
+        self.number += 1
+        line = _line(msgspec.structs.replace(entry, number=self.number))
+        if self._bytes + len(line) > BYTES_MAX:
+            self._note_failure(OSError("it is full: no checkpoint was written for long"))
+            return
+        self._uncovered.append((self.number, line))
+        self._try(lambda: self._put(line))
+
+    def covered(self, number: int) -> None:
+        """A checkpoint is on disk with all up to that entry (rule 3)."""
+        while self._uncovered and self._uncovered[0][0] <= number:
+            self._uncovered.popleft()
+        if self.error or self._bytes > REWRITTEN_BYTES:
+            self._try(self._begin_anew)
+        elif not self._uncovered and self._bytes > len(self._head):
+            self._try(self._empty)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _try(self, act: Callable[[], None]) -> None:
+        """Rule 4."""
+        try:
+            act()
+        except (OSError, Unusable) as error:
+            self._note_failure(error)
+            return
+        if self.error:
+            logs.info("journal written again", failed=self._events[FAILED])
+            self.error = ""
+
+    def _empty(self) -> None:
+        os.ftruncate(self._file, len(self._head))
+        self._bytes = len(self._head)
+
+    def _put(self, line: bytes) -> None:
+        """The last of the uncovered ones."""
+        if self._file < 0:
+            with contextlib.suppress(FileNotFoundError):
+                self._file, self._bytes = files.open_to_append(self._path, BYTES_MAX)
+        lost = self._file < 0 or self._bytes < len(self._head) or os.fstat(self._file).st_nlink == 0
+        if lost or self.error:  # what could not be written before is still to be written
+            self._begin_anew()
+            return
+        written = os.write(self._file, line)
+        if written < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._bytes += written
+
+    def _begin_anew(self) -> None:
+        """Without what is covered."""
+        content = self._head + b"".join(line for _, line in self._uncovered)
+        descriptor = files.replace(self._path, content)
+        self.close()
+        self._file, self._bytes = descriptor, len(content)
+
+    def _note_failure(self, error: Exception) -> None:
+        self._events[FAILED] += 1
+        why = str(error) or repr(error)
+        if why != self.error:  # one line for all that fail for the same reason
+            logs.warning("journal not written, it is tried again", why=repr(error))
+        self.error = why

@@ -1,0 +1,263 @@
+"""Who registered, and what was set, since the last checkpoint: killed at once, the next daemon knows it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nvshare.node import journal
+from nvshare.node.checkpoint import boot_id
+from nvshare.node.journal import Came, Entry, Journal, Left, Said
+from nvshare.wire.dialects import V2
+from nvshare.wire.messages import MessageType
+from tests.node.harness import DaemonProcess, gpu_key, running
+
+T = MessageType
+GIB = 1 << 30
+SELDOM = {"checkpoint_every_ns": 3_600_000_000_000}
+"""Whatever happens after the start and survives does so by the journal."""
+
+
+@pytest.fixture
+def daemon(open_path: Path) -> Iterator[DaemonProcess]:
+    with running(open_path, bounds=SELDOM) as started:
+        yield started
+
+
+def killed(daemon: DaemonProcess) -> None:
+    daemon.kill()
+    daemon.start()
+
+
+def limits(daemon: DaemonProcess, pod: str) -> dict[str, object]:
+    found: dict[str, object] = daemon.control.ask("GET", f"/v1/quotas/{pod}")["limits"]
+    return found
+
+
+def test_who_registered_just_before_the_daemon_was_killed_is_expected(daemon: DaemonProcess) -> None:
+    """Its sibling was leased the whole limit: 18 of 10 GiB in all."""
+    daemon.set_quota("pair", memory_bytes=10 * GIB)
+    first, second = daemon.client("pair"), daemon.client("pair")
+    killed(daemon)
+    assert daemon.status()["expected_back"] == 2
+    back = daemon.connect()
+    assert back.resume(second, allocated_bytes=GIB).type is T.RESUMED
+    back.send(T.MEM_RESERVE, arguments=(1, 9 * GIB))
+    back.round_trip()
+    heard = {message.type for message in back.heard}
+    assert not heard & {T.LEASE, T.MEM_RESERVED}, heard
+    other = daemon.connect()
+    assert other.resume(first, allocated_bytes=8 * GIB).type is T.RESUMED
+    assert back.expect(T.MEM_REFUSED, T.MEM_RESERVED).named_arguments()["used_bytes"] == 9 * GIB
+
+
+def test_limits_are_kept_before_the_command_is_answered(daemon: DaemonProcess) -> None:
+    daemon.set_quota("kept", core_percent=33, memory_bytes=GIB)
+    daemon.set_quota("changed", core_percent=10)
+    daemon.set_quota("changed", core_percent=20)
+    daemon.set_quota("withdrawn", core_percent=10)
+    daemon.control.ask("DELETE", "/v1/quotas/withdrawn")
+    killed(daemon)
+    kept = limits(daemon, "kept")
+    assert (kept["core_percent"], kept["memory_bytes"], kept["core_source"]) == (33, GIB, "ctl")
+    assert limits(daemon, "changed")["core_percent"] == 20
+    assert limits(daemon, "withdrawn")["core_percent"] == 100
+
+
+def test_what_an_environment_stated_lives_as_long_as_the_pod(daemon: DaemonProcess) -> None:
+    raw = daemon.connect()
+    raw.send(T.REGISTER, pod_name="env", pod_namespace="default", gpu_uuid=gpu_key(), memory_limit_bytes=GIB)
+    raw.client_id = int(raw.expect(T.SCHED_ON).data, 16)
+    killed(daemon)
+    assert limits(daemon, "env")["memory_bytes"] == GIB
+    assert daemon.connect().resume(raw).type is T.RESUMED
+
+
+def test_one_that_resumed_without_a_restart_is_known_by_its_new_id(daemon: DaemonProcess) -> None:
+    """And only by that: what it was before is waited for by nobody."""
+    first = daemon.client("pod")
+    second = daemon.connect()
+    assert second.resume(first).type is T.RESUMED
+    assert second.client_id != first.client_id
+    killed(daemon)
+    assert daemon.status()["expected_back"] == 1
+    assert daemon.connect().resume(second).type is T.RESUMED
+
+
+def test_one_that_registered_afresh_is_known_once(daemon: DaemonProcess) -> None:
+    first = daemon.client("pod")
+    first.close()
+    daemon.wait_words("client disconnected")
+    second = daemon.client("pod")
+    killed(daemon)
+    assert daemon.status()["expected_back"] == 1
+    assert daemon.connect().resume(second).type is T.RESUMED
+
+
+def test_an_older_client_is_expected_too(daemon: DaemonProcess) -> None:
+    daemon.set_quota("old", memory_bytes=10 * GIB)
+    daemon.client("old", dialect=V2)
+    killed(daemon)
+    assert daemon.status()["expected_back"] == 1
+    sibling = daemon.client("old")
+    sibling.round_trip()
+    assert T.LEASE not in {message.type for message in sibling.heard}
+
+
+def test_killed_twice_everybody_is_still_known(daemon: DaemonProcess) -> None:
+    first = daemon.client("one")
+    killed(daemon)
+    second = daemon.client("two")
+    killed(daemon)
+    assert daemon.status()["expected_back"] == 2
+    for client in (first, second):
+        assert daemon.connect().resume(client).type is T.RESUMED
+
+
+def test_a_checkpoint_empties_it(open_path: Path) -> None:
+    with running(open_path) as daemon:
+        daemon.client("pod")
+        path = daemon.private_dir / journal.FILE
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
+        daemon.wait_status(lambda _status: path.read_bytes().count(b"\n") == 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"garbage\n", "it is no journal"),
+        (b"nvshare-journal 9 x\n", "it has version 9"),
+        (b"nvshare-journal 1 elsewhere\n", "it is from another boot"),
+        (b"x" * (17 << 20), "it is larger than"),
+    ],
+)
+def test_what_cannot_be_used_is_set_aside(open_path: Path, content: bytes, why: str) -> None:
+    (open_path / "p").mkdir(mode=0o700)
+    (open_path / "p" / journal.FILE).write_bytes(content)
+    with running(open_path) as daemon:
+        [line] = [line for line in daemon.log if "journal set aside" in line]
+        assert why in line
+        assert (open_path / "p" / "journal.unusable").read_bytes() == content
+        daemon.client("pod").cycle()
+
+
+def test_a_pipe_in_its_place_hangs_nobody(open_path: Path) -> None:
+    (open_path / "p").mkdir(mode=0o700)
+    os.mkfifo(open_path / "p" / journal.FILE)
+    with running(open_path) as daemon:
+        assert any("it is a pipe" in line for line in daemon.log)
+        daemon.client("pod").cycle()
+
+
+def test_lines_that_cannot_be_used_are_left_out(daemon: DaemonProcess) -> None:
+    kept = daemon.client("kept")
+    daemon.kill()
+    path = daemon.private_dir / journal.FILE
+    head, _, rest = path.read_bytes().partition(b"\n")
+    path.write_bytes(head + b"\n00000000 []\n" + rest + b"1234 torn")
+    daemon.start()
+    [line] = [line for line in daemon.log if "journal set aside" in line]
+    assert "line 2: its checksum does not match" in line
+    assert daemon.connect().resume(kept).type is T.RESUMED
+
+
+def test_a_word_that_nobody_could_have_said_sets_it_aside(daemon: DaemonProcess) -> None:
+    daemon.client("lost")
+    daemon.kill()
+    book = Journal(daemon.private_dir, boot_id(), [], 100, Counter())
+    book.append(Said("default/x", "oracle", None, 5, None))
+    book.close()
+    daemon.start()
+    [line] = [line for line in daemon.log if "journal set aside" in line]
+    assert "oracle" in line
+    daemon.client("fresh").cycle()
+
+
+# ---- the file alone -----------------------------------------------------------------------------
+
+
+def came(client: int) -> Came:
+    return Came(1, client, 0, 5, 6, 7, False, "default/pod", gpu_key(), 8)
+
+
+def book_in(directory: Path, events: Counter[str] | None = None) -> Journal:
+    return Journal(directory, boot_id(), [], 0, Counter() if events is None else events)
+
+
+def read(directory: Path) -> list[Entry]:
+    return journal.load(directory, boot_id())
+
+
+def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
+    book = book_in(tmp_path)
+    for entry in (came(1), Left(2), Said("default/pod", "ctl", 5, None, True)):
+        book.append(entry)
+    raw = (tmp_path / journal.FILE).read_bytes()
+    whole = read(tmp_path)
+    assert [entry.number for entry in whole] == [1, 2, 3]
+    ends = [number for number, byte in enumerate(raw) if byte == 10]
+    for length in range(len(raw)):
+        (tmp_path / journal.FILE).write_bytes(raw[:length])
+        assert read(tmp_path) == whole[: max(0, sum(end < length for end in ends) - 1)]
+    assert not (tmp_path / "journal.unusable").exists()
+
+
+def test_what_is_covered_goes_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "REWRITTEN_BYTES", 500)
+    book = book_in(tmp_path)
+    for number in range(1, 11):
+        book.append(came(number))
+    book.covered(7)
+    assert [entry.number for entry in read(tmp_path)] == [8, 9, 10]
+    book.append(came(11))
+    assert [entry.number for entry in read(tmp_path)] == [8, 9, 10, 11]
+    book.covered(11)
+    assert read(tmp_path) == []
+    book.append(came(12))
+    assert [entry.number for entry in read(tmp_path)] == [12]
+
+
+def test_it_has_a_bound_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "BYTES_MAX", 1000)
+    events: Counter[str] = Counter()
+    book = book_in(tmp_path, events)
+    for number in range(100):
+        book.append(came(number + 1))
+    assert (tmp_path / journal.FILE).stat().st_size <= 1000
+    assert "full" in book.error
+    assert events[journal.FAILED] > 80
+    book.covered(book.number)
+    book.append(came(200))
+    assert [entry.number for entry in read(tmp_path)] == [101]
+    assert book.error == ""
+
+
+def test_what_could_not_be_written_is_written_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: Counter[str] = Counter()
+    book = book_in(tmp_path, events)
+    book.append(came(1))
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[: len(data) // 2]))
+    book.append(came(2))
+    assert book.error
+    assert [entry.number for entry in read(tmp_path)] == [1]
+    monkeypatch.undo()
+    book.append(came(3))
+    assert [entry.number for entry in read(tmp_path)] == [1, 2, 3]
+    assert (book.error, events[journal.FAILED]) == ("", 1)
+
+
+def test_removed_it_is_made_again(tmp_path: Path) -> None:
+    book = book_in(tmp_path)
+    book.append(came(1))
+    (tmp_path / journal.FILE).unlink()
+    book.append(came(2))
+    assert [entry.number for entry in read(tmp_path)] == [1, 2]
