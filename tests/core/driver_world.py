@@ -90,7 +90,7 @@ class World(Beliefs):
         """
         now_ns = self.now_ns = max(now_ns, self.now_ns)
         wanted: list[effects.Effect] = []
-        if self._next_ns <= now_ns and type(event) is not events.Woken:
+        if self._next_ns <= now_ns and type(event) not in (events.Woken, events.StoodStill):
             wanted += self._handle(events.Woken(), now_ns)
         wanted += self._handle(event, now_ns)
         if self.twin is not None:
@@ -247,6 +247,10 @@ class World(Beliefs):
     def _tell_on(self, client: ClientView, effect: effects.TellScheduling) -> None:
         client.told_on = effect.on
 
+    def _unresponsive(self, client: ClientView, effect: effects.Unresponsive) -> None:
+        if not client.holds:
+            self.broken("unresponsive", f"{effect.client} does not hold, and may be killed for it")
+
     # ---- memory ------------------------------------------------------------------------------------
 
     def _check_memory(self, event: events.Event) -> None:
@@ -286,4 +290,5 @@ _SEE: Final[dict[type, Callable[[World, ClientView, Any], None]]] = {
     effects.Refused: World._refused,
     effects.TellHints: World._hints,
     effects.TellScheduling: World._tell_on,
+    effects.Unresponsive: World._unresponsive,
 }

@@ -53,7 +53,7 @@ def test_after_a_standstill_nobody_owes_for_it_and_shares_hold(daemon: DaemonPro
         daemon.wait_words("the daemon stood still")
         for pod in QUOTAS:
             assert after[pod]["lag_ns"] >= before[pod]["lag_ns"] - TURN_MAX_NS - NOISE_NS, pod
-        had = percents(daemon, 5)
+        had = percents(daemon, 10)  # a turn more or less at either end, and noise, are a point of it
     for pod, percent in QUOTAS.items():
         assert had[pod] == pytest.approx(percent, abs=2)
     standstills = daemon.counters()["standstills"]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from nvshare.core import events
-from nvshare.core.effects import Effect
 from nvshare.core.scheduler import Scheduler
 from nvshare.node.counters import Counters
 from nvshare.node.hub import PROBE_NS, STANDSTILL_NS, Hub
@@ -31,19 +30,14 @@ class StoppedLoop:
 class Watched:
     def __init__(self) -> None:
         self.now_ns = 100 * SECOND
-        self.seen: list[events.StoodStill] = []
-        scheduler = Scheduler()
         loop: Any = StoppedLoop()
-        self.hub = Hub(scheduler, loop, Counters(), lambda: self.now_ns)
-        handle = scheduler.handle
-
-        def watched(event: events.Event, now_ns: int) -> list[Effect]:
-            if isinstance(event, events.StoodStill):
-                self.seen.append(event)
-            return handle(event, now_ns)
-
-        scheduler.handle = watched  # type: ignore[method-assign]
+        self.hub = Hub(Scheduler(), loop, Counters(), lambda: self.now_ns)
         self.hub.feed(events.GpuSeen("GPU-0", 1 << 34))
+
+    def standstills(self) -> tuple[int, int]:
+        """How many, and how long in all."""
+        noticed = self.hub.counters.standstills
+        return sum(noticed.counts), noticed.sum_ns
 
     def pass_time(self, ns: int) -> None:
         self.now_ns += ns
@@ -63,10 +57,11 @@ def test_a_standstill_begins_when_the_turn_should_have_ended() -> None:
     assert deadline_ns < watched.now_ns + PROBE_NS
     watched.pass_time(30 * SECOND)
     watched.hub.feed(events.MemoryUsed(1, 0))  # whatever comes first
-    assert watched.seen == [events.StoodStill(deadline_ns)]
-    assert watched.hub.counters.standstills.sum_ns == watched.now_ns - deadline_ns
+    assert watched.standstills() == (1, watched.now_ns - deadline_ns)
     watched.hub.probe(watched.now_ns)
-    assert len(watched.seen) == 1, "once is enough"
+    assert watched.standstills() == (1, watched.now_ns - deadline_ns), "once is enough"
+    [gpu] = watched.hub.scheduler.snapshot(watched.now_ns).gpus
+    assert gpu.tenants[0].lag_ns > -100 * MS, "and the core was told"
 
 
 def test_a_standstill_without_anything_due_begins_when_the_loop_was_not_probed() -> None:
@@ -75,7 +70,7 @@ def test_a_standstill_without_anything_due_begins_when_the_loop_was_not_probed()
     probed_ns = watched.now_ns
     watched.pass_time(5 * SECOND)
     watched.hub.probe(watched.now_ns)
-    assert watched.seen == [events.StoodStill(probed_ns + PROBE_NS)]
+    assert watched.standstills() == (1, watched.now_ns - probed_ns - PROBE_NS)
 
 
 def test_noise_is_no_standstill() -> None:
@@ -85,7 +80,7 @@ def test_noise_is_no_standstill() -> None:
     for _ in range(20):
         watched.pass_time(STANDSTILL_NS)
         watched.hub.probe(watched.now_ns)
-    assert not watched.seen
+    assert watched.standstills() == (0, 0)
 
 
 def test_a_loop_that_is_busy_with_messages_does_not_stand_still() -> None:
@@ -97,7 +92,7 @@ def test_a_loop_that_is_busy_with_messages_does_not_stand_still() -> None:
         watched.pass_time(10 * MS)
         watched.hub.take(events.MemoryUsed(1, 0), watched.now_ns)
         watched.hub.arm(watched.now_ns)
-    assert not watched.seen
+    assert watched.standstills() == (0, 0)
 
 
 def test_starting_up_is_no_standstill() -> None:
@@ -106,4 +101,4 @@ def test_starting_up_is_no_standstill() -> None:
     watched.let_one_hold()
     watched.pass_time(30 * SECOND)
     watched.hub.probe(watched.now_ns)
-    assert not watched.seen
+    assert watched.standstills() == (0, 0)

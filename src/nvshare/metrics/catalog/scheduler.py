@@ -57,7 +57,7 @@ OVERLOADED = row(
     SEED,
 )
 DRAINING = row(
-    "nvshare_gpu_draining",
+    "nvshare_scheduler_gpu_draining",
     GPU,
     "1 if nobody new may use the GPU, by `nvshare ctl drain`.",
     "scheduler",
