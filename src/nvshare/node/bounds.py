@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     clients: int = 4096
-    clients_per_pod: int = 64
+    clients_per_pod: int = 256
     clients_per_uid: int = 512  # of processes in no pod
     unregistered: int = 2048  # connections that have not said what they are
     unregistered_per_owner: int = 512  # of a pod, a container, or a user outside of them

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from nvshare.core import events
 from nvshare.core.effects import Drop, Effect, Grant, Greet, TellCoreLimit, TellMemoryLimit, TellScheduling
+from nvshare.core.limits import PodLimits
 from nvshare.node.telling import FRAMES, TELLERS
 from nvshare.pods.identity import Peer
 from nvshare.wire.codec import Decoder, encode, format_client_id
@@ -226,12 +227,14 @@ class Connection:  # what asyncio.Protocol asks for; compiled, a class cannot in
         self._write(encode(message, self.dialect))
         return self.state is not State.CLOSED
 
-    def refuse(self, reason: str) -> None:
-        """A negative answer; older peers know none, their connection ends."""
+    def refuse(self, reason: str, limits: PodLimits) -> None:
+        """A negative answer, with what its pod may have; older peers know none, their connection ends."""
         if self.dialect.version < V3.version:
             self.state = State.CLOSED
         else:
-            self.say(Message(_T.REFUSED, data=reason[:19]))
+            memory_bytes, percent = limits.memory_bytes, limits.core_percent
+            terms = Message(_T.REFUSED, memory_limit_bytes=memory_bytes, core_limit_percent=percent)
+            self.say(terms._replace(data=reason[:19]))
         if self.state is State.CLOSED and self._transport is not None:
             self._transport.close()  # after the answer is written
 

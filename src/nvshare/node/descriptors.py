@@ -3,7 +3,7 @@
 1. The soft limit is raised as far as the hard one lets us, and no further than could ever be of use.
 2. A client takes two, its socket and its pidfd, and so does a silent connection. Where the limit is too small
    for all that the bounds permit, fewer are permitted: what clients may take never touches what is kept for
-   control, metrics and the daemon itself, and no user's clients take more than half of theirs.
+   control, metrics and the daemon itself, and the clients of no user or pod take more than half of theirs.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def within(bounds: Bounds, limit: int) -> Bounds:
         unregistered=unregistered,
         unregistered_per_owner=min(bounds.unregistered_per_owner, max(_FEWEST_CLIENTS, unregistered // 4)),
         clients=clients,
+        clients_per_pod=min(bounds.clients_per_pod, clients // 2),
         clients_per_uid=min(bounds.clients_per_uid, clients // 2),
     )
     logs.warning(
