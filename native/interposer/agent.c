@@ -24,8 +24,10 @@
 #define RECONNECT_SOON_NS (SECOND / 10) /* for as long as a daemon may be being restarted */
 #define UNANSWERED_MOST 5 /* doublings of the longer: 16 s, and as much again at random */
 #define DAEMONS_LOST 3 /* so many may have died before they answered; whoever answers something else is no daemon of ours */
-#define DENIED_RETRY_NS (5 * SECOND)
 #define PUT_OFF_RETRY_NS SECOND /* well before a daemon counts as silent */
+#define DENIED_RETRY_NS SECOND
+#define DENIED_MOST 4 /* doublings of that, and as much again at random */
+#define OWN_TURN_NS (20 * MS) /* without a daemon */
 
 /* ---- the bill */
 
@@ -36,12 +38,16 @@ static void bill_close(struct gate *gate)
     gate->busy_since_ns = 0;
 }
 
-static struct bill bill_now(struct gate *gate, uint64_t now_ns)
+static uint64_t busy_now_ns(const struct gate *gate, uint64_t now_ns)
 {
     uint64_t until_ns = gate->working ? now_ns : gate->done_ns;
-    uint64_t open_ns = gate->busy_since_ns && until_ns > gate->busy_since_ns ? until_ns - gate->busy_since_ns : 0;
+    return gate->busy_ns + (gate->busy_since_ns && until_ns > gate->busy_since_ns ? until_ns - gate->busy_since_ns : 0);
+}
+
+static struct bill bill_now(struct gate *gate, uint64_t now_ns)
+{
     uint64_t idle_ns = gate->working || now_ns <= gate->done_ns ? 0 : now_ns - gate->done_ns;
-    struct bill bill = {gate->busy_ns + open_ns, idle_ns, gate->kernel_ns, worked_ns(gate, now_ns), 0, {0}};
+    struct bill bill = {busy_now_ns(gate, now_ns), idle_ns, gate->kernel_ns, worked_ns(gate, now_ns), 0, {0}};
     bill.slots_end = worked_slots(&gate->worked, bill.slots);
     return bill;
 }
@@ -116,7 +122,9 @@ static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
     }
     if (dropping)
         return drain(gate, idle, now_ns);
-    if (!gate->session.holds)
+    if (gate->resting && !gate->working)
+        bill_close(gate);
+    if (!gate->session.holds || gate->resting)
         return gate->working ? now_ns + TICK_NS : NEVER;
     if (!gate->working)
         return watch_gap(gate, now_ns);
@@ -127,6 +135,26 @@ static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
         session_tell_busy(&gate->session, bill);
     }
     return now_ns + TICK_NS;
+}
+
+/* Without a daemon a quota is kept by ourselves: after a turn of our own the gate is closed for as long as that costs. */
+static uint64_t keep_pace(struct gate *gate, uint64_t now_ns)
+{
+    uint64_t busy_ns = busy_now_ns(gate, now_ns), percent = (uint64_t)gate->session.core_percent;
+    if (!session_keeps_pace(&gate->session)) {
+        gate->alone_since_ns = 0;
+        gate->resting = false;
+        return NEVER;
+    }
+    uint64_t due_ns = gate->alone_since_ns ? (now_ns - gate->alone_since_ns) * percent / 100 : 0;
+    if (!gate->alone_since_ns || busy_ns < gate->alone_busy_ns || due_ns > busy_ns - gate->alone_busy_ns) {
+        gate->alone_since_ns = now_ns; /* time that is not used is no credit */
+        gate->alone_busy_ns = busy_ns;
+        due_ns = 0;
+    }
+    uint64_t used_ns = busy_ns - gate->alone_busy_ns;
+    gate->resting = gate->resting ? used_ns > due_ns : used_ns > due_ns + OWN_TURN_NS;
+    return gate->resting ? now_ns + (used_ns - due_ns) * 100 / percent + 1 : now_ns + TICK_NS;
 }
 
 /* ---- while calls have passes */
@@ -181,7 +209,9 @@ static uint64_t look_for_use(struct gate *gate, uint64_t now_ns)
 
 static uint64_t do_what_is_due(struct gate *gate, uint64_t now_ns)
 {
-    uint64_t next_ns = session_tick(&gate->session, now_ns), other_ns = NEVER;
+    uint64_t next_ns = session_tick(&gate->session, now_ns), other_ns = keep_pace(gate, now_ns);
+    next_ns = other_ns < next_ns ? other_ns : next_ns;
+    other_ns = NEVER;
     gate_refresh(gate);
     if (gate->paced || gate->session.dropping || gate->working)
         other_ns = keep_books(gate, now_ns);
@@ -205,9 +235,11 @@ static uint64_t reconnect_delay_ns(struct gate *gate, bool connected, uint64_t n
     unsigned int doublings = gate->unanswered > lost ? gate->unanswered - lost : 0;
     bool soon = !doublings && now_ns < session->silent_since_ns + AWAY_NS;
     uint64_t most_ns = soon ? RECONNECT_SOON_NS : RECONNECT_NS << doublings;
+    gate->refused = session->phase == DENIED ? gate->refused + (gate->refused < DENIED_MOST) : 0;
+    if (gate->refused)
+        most_ns = DENIED_RETRY_NS << (gate->refused - 1);
     uint64_t jitter_ns = (now_ns ^ (uint64_t)getpid() * 2654435761u) % most_ns;
-    uint64_t refused_ns = session->phase == DENIED ? DENIED_RETRY_NS : session_put_off(session) ? PUT_OFF_RETRY_NS : 0;
-    return jitter_ns + (doublings ? most_ns : 0) + refused_ns;
+    return jitter_ns + (doublings || gate->refused ? most_ns : 0) + (session_put_off(session) ? PUT_OFF_RETRY_NS : 0);
 }
 
 static void disconnect(struct gate *gate, uint64_t now_ns)
@@ -238,6 +270,7 @@ static void connect_if_due(struct gate *gate, uint64_t now_ns)
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
         if (fd >= 0)
             close(fd);
+        session_unreachable(&gate->session, now_ns);
         disconnect(gate, now_ns);
         return;
     }

@@ -187,8 +187,8 @@ void gate_flush(struct gate *gate)
 void gate_refresh(struct gate *gate)
 {
     struct session *session = &gate->session;
-    bool open = session_may_run(session);
-    bool paced = session->holds && session->limited_present;
+    bool open = session_may_run(session) && !gate->resting;
+    bool paced = (session->holds && session->limited_present) || session_keeps_pace(session);
     bool shallow = paced && session->shallow;
     if (open == gate->open && paced == gate->paced && shallow == gate->shallow)
         return;

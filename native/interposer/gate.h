@@ -92,6 +92,9 @@ struct gate {
     /* with passes: whether anything was launched since the last look */
     bool used_lately;
     uint64_t looked_ns, used_ns;
+    /* without a daemon: how long it was busy, against what its quota lets it */
+    bool resting;
+    uint64_t alone_since_ns, alone_busy_ns;
     /* the thread */
     bool started;
     int wake_fd, socket_fd;
@@ -100,6 +103,7 @@ struct gate {
     size_t in_bytes;
     uint64_t connect_at_ns;
     unsigned int unanswered; /* connections in a row that led to nothing, though somebody took them */
+    unsigned int refused;    /* times in a row */
     /* memory */
     uint64_t total_bytes;
     bool managed; /* native allocations become managed ones */

@@ -1,4 +1,5 @@
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,6 +49,7 @@ void session_connected(struct session *s, struct bill bill, uint64_t now_ns)
     s->out_bytes = 0;
     s->broken = false;
     s->alive_at_ns = now_ns;
+    s->unreachable_ns = 0;
     s->grants = 0;
     if (!s->client_id || !s->epoch) {
         send_register(s);
@@ -72,6 +74,12 @@ void session_disconnected(struct session *s, uint64_t now_ns)
     if (s->dropping)
         s->dropping = false; /* rule 5 */
     s->phase = AWAY;
+}
+
+void session_unreachable(struct session *s, uint64_t now_ns)
+{
+    if (!s->unreachable_ns)
+        s->unreachable_ns = now_ns;
 }
 
 static void request(struct session *s)
@@ -123,6 +131,8 @@ static void resumed(struct session *s, const struct message *message)
         session_say(s, REQ_LOCK, 0, 0); /* perhaps since RESUME was sent; asking twice is asking once */
 }
 
+/* ---- being refused */
+
 bool session_put_off(const struct session *s)
 {
     return s->phase != DENIED && strcmp(s->refusal, GPU_DRAINING) == 0;
@@ -136,6 +146,70 @@ static void put_off(struct session *s)
     s->phase = AWAY; /* not DENIED: the gate stays closed, and the daemon is asked again before it counts as silent */
 }
 
+static bool is_refused(const struct session *s)
+{
+    return s->refusal[0] && s->phase != READY && !session_put_off(s);
+}
+
+static bool waits_for_room(const struct session *s)
+{
+    return is_refused(s) && s->crowded && s->core_percent < 100;
+}
+
+static const struct {
+    const char *reason, *words;
+    bool crowded;
+} refusals[] = {
+    {"too_many_in_pod", "its pod has as many processes on the GPU as one may have; end some of them, or use another pod", true},
+    {"too_many_of_user", "its user has as many processes on GPUs as one may have; end some of them, or run it in a pod", true},
+    {"too_many_clients", "the daemon has as many clients as it can serve; end some programs", true},
+    {"unknown_gpu", "the daemon does not manage this GPU; name it in NVSHARE_GPUS, or restart the daemon if the GPU is new", false},
+    {"pid_not_visible", "the daemon cannot see its process; the daemon's pod needs hostPID", false},
+};
+
+static void tell_refusal(const struct session *s)
+{
+    const char *words = "see the daemon's log";
+    char pace[80] = "runs ungated";
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
+        if (strcmp(refusals[i].reason, s->refusal) == 0)
+            words = refusals[i].words;
+    if (waits_for_room(s))
+        snprintf(pace, sizeof(pace), "waits for room, and asks again every few seconds");
+    else if (s->core_percent < 100)
+        snprintf(pace, sizeof(pace), "keeps to its quota of %d%% by itself", s->core_percent);
+    say("the daemon refuses this process (%s): %s. It %s, within a memory limit of %llu bytes (0: none)", s->refusal, words,
+        pace, (unsigned long long)session_limit_bytes(s));
+}
+
+/* What is told with a refusal holds, and so does what was told or stated before. */
+static void keep_limits(struct session *s, const struct message *message)
+{
+    uint64_t told_bytes = message->memory_limit_bytes, own_bytes = settings.memory_limit_bytes;
+    if (own_bytes && (!told_bytes || own_bytes < told_bytes))
+        told_bytes = own_bytes;
+    if (told_bytes) {
+        s->memory_limit_bytes = told_bytes;
+        s->limit_told = true;
+    }
+    if (message->core_limit_percent >= 1 && message->core_limit_percent <= 100)
+        s->core_percent = message->core_limit_percent;
+}
+
+static void deny(struct session *s, const struct message *message)
+{
+    bool is_new = strcmp(s->refusal, message->data) != 0;
+    memcpy(s->refusal, message->data, sizeof(s->refusal));
+    s->phase = DENIED;
+    s->crowded = false;
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
+        s->crowded = s->crowded || (refusals[i].crowded && strcmp(refusals[i].reason, s->refusal) == 0);
+    keep_limits(s, message);
+    if (is_new)
+        tell_refusal(s);
+    session_judge_all(s);
+}
+
 static void refused(struct session *s, const struct message *message)
 {
     if (s->phase != RESUMING && strcmp(message->data, GPU_DRAINING) == 0) {
@@ -143,11 +217,7 @@ static void refused(struct session *s, const struct message *message)
         return;
     }
     if (s->phase != RESUMING) {
-        if (strcmp(s->refusal, message->data) != 0)
-            say("the daemon refuses this process: %s; it runs ungated, within its own limits", message->data);
-        memcpy(s->refusal, message->data, sizeof(s->refusal));
-        s->phase = DENIED;
-        session_judge_all(s);
+        deny(s, message);
         return;
     }
     s->client_id = s->epoch = 0;
@@ -232,7 +302,14 @@ void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns)
 
 bool session_may_run(const struct session *s)
 {
-    return s->ungated || s->scheduling_off || s->phase == DENIED || (s->holds && !s->dropping);
+    bool is_let = s->ungated || s->scheduling_off || (is_refused(s) && !waits_for_room(s));
+    return is_let || (s->holds && !s->dropping);
+}
+
+bool session_keeps_pace(const struct session *s)
+{
+    bool is_alone = s->ungated || (s->phase != READY && (s->holds || (is_refused(s) && !waits_for_room(s))));
+    return is_alone && s->core_percent < 100 && !s->scheduling_off;
 }
 
 void session_wait(struct session *s, uint64_t now_ns)
@@ -277,6 +354,14 @@ static uint64_t earlier(uint64_t one_ns, uint64_t other_ns)
     return one_ns < other_ns ? one_ns : other_ns;
 }
 
+/* A daemon that refuses is there, and asked again but now and then. */
+static uint64_t ungated_at_ns(const struct session *s)
+{
+    if (is_refused(s))
+        return s->unreachable_ns ? s->unreachable_ns + AWAY_NS : NEVER;
+    return s->silent_since_ns + (s->phase == READY ? SILENCE_NS : AWAY_NS);
+}
+
 uint64_t session_tick(struct session *s, uint64_t now_ns)
 {
     uint64_t next_ns = earlier(session_report(s, now_ns), request_if_stuck(s, now_ns));
@@ -289,7 +374,7 @@ uint64_t session_tick(struct session *s, uint64_t now_ns)
         }
         next_ns = earlier(next_ns, s->alive_at_ns + KEEP_ALIVE_NS);
     }
-    uint64_t ungated_ns = s->silent_since_ns + (s->phase == READY ? SILENCE_NS : AWAY_NS);
+    uint64_t ungated_ns = ungated_at_ns(s);
     if (!s->ungated && now_ns >= ungated_ns) {
         s->ungated = true;
         say("no word from the daemon at %s: running ungated, within the last limits", settings.socket_path);

@@ -5,12 +5,15 @@
  * 3. When the daemon is away for 5 s, or silent for 10 s while somebody waits for it, the program runs ungated, within the
  *    limits last told. It never fails because the daemon is away.
  * 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
- * 5. Who has the GPU when the daemon dies keeps it: nobody else can be granted it meanwhile.
+ * 5. Who has the GPU when the daemon dies keeps it: nobody else can be granted it meanwhile. Without a daemon whoever has a
+ *    quota keeps to it by himself.
  * 6. A lease is of one connection. While there is none the last one holds, and RESUME tells what was taken under it. From
  *    then on nothing is decided by it: who wants memory waits for the daemon's answer, which voids the lease; a new one is
  *    told behind it.
  * 7. While a GPU is being drained nobody new may use it. Who comes waits, for memory and at the gate, and asks again every
  *    second or so; a daemon that goes away meanwhile is waited for no longer than by anybody (rule 3).
+ * 8. Who is refused keeps the limits he is told with the refusal, or had before. If it is for want of room and he has a quota,
+ *    he waits for room, since all of his pod's processes together have that quota; else he keeps to it by himself.
  */
 #ifndef INTERPOSER_SESSION_H
 #define INTERPOSER_SESSION_H
@@ -46,7 +49,8 @@ struct session {
     size_t out_bytes;
     bool broken; /* the daemon does not read, or speaks another language: of no more use */
     bool foreign_told; /* that it does, since one of ours last answered */
-    char refusal[20];
+    char refusal[20]; /* why the daemon refused it, until one takes it in */
+    bool crowded;     /* and that was for want of room */
     uint64_t client_id, epoch;
     /* what the daemon told */
     bool scheduling_off, others_wait, limited_present, shallow;
@@ -67,6 +71,7 @@ struct session {
     /* the connection */
     uint64_t silent_since_ns, alive_at_ns, alive_seq;
     uint64_t ready_ns; /* when a daemon last took it in */
+    uint64_t unreachable_ns; /* since when nobody takes connections; 0: somebody does */
 };
 
 struct bill { /* since registration: what is billed, with short gaps; since the last completion; the longest kernel lately */
@@ -81,7 +86,11 @@ void session_disconnected(struct session *s, uint64_t now_ns);
 void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns);
 /* The GPU is being drained: ask again. */
 bool session_put_off(const struct session *s);
+/* Nobody takes connections. */
+void session_unreachable(struct session *s, uint64_t now_ns);
 bool session_may_run(const struct session *s);
+/* It has a quota, and nobody but itself to keep it to that. */
+bool session_keeps_pace(const struct session *s);
 /* A thread comes to the gate, or leaves it. */
 void session_wait(struct session *s, uint64_t now_ns);
 void session_stop_waiting(struct session *s);

@@ -458,3 +458,56 @@ def test_who_registers_afresh_tells_what_it_has_before_it_asks_for_more() -> Non
     assert asking.answer is None
     talk.tell(T.SCHED_ON, data=format_client_id(9))
     assert talk.kinds() == [T.REGISTER, T.MEM_USED, T.MEM_RESERVE]
+
+
+def crowd_out(talk: Talk) -> None:
+    talk.connect()
+    assert talk.kinds() == [T.REGISTER]
+    talk.tell(T.REFUSED, data="too_many_in_pod", memory_limit_bytes=100, core_limit_percent=20)
+    talk.session.disconnected(talk.now_ns)
+
+
+def test_who_finds_no_room_waits_for_it_within_the_limits_it_is_told() -> None:
+    talk = Talk()
+    talk.session.wait(talk.now_ns)
+    for _ in range(3):
+        crowd_out(talk)
+        assert talk.session.phase is Phase.CROWDED
+        talk.pass_time(2 * SILENCE_NS)
+        assert not talk.session.may_enter(), "however long it takes"
+    assert talk.session.ask(100, talk.now_ns).answer is True
+    assert talk.session.ask(1, talk.now_ns).answer is False
+    talk.register()
+    assert talk.kinds() == [T.MEM_USED, T.REQ_LOCK]
+    talk.tell(T.LOCK_OK)
+    assert talk.session.enter(talk.now_ns)
+
+
+def test_who_found_no_room_before_the_daemon_died_keeps_to_its_quota() -> None:
+    talk = Talk()
+    talk.session.wait(talk.now_ns)
+    crowd_out(talk)
+    talk.session.unreachable(talk.now_ns)
+    talk.pass_time(SILENCE_NS)
+    assert talk.session.ungated
+    assert talk.session.enter(talk.now_ns)
+    assert talk.session.core_percent == 20
+
+
+def test_without_a_daemon_a_quota_is_kept_by_resting() -> None:
+    """30 %: after a block of 3 ms it rests for 7, whether it holds or runs ungated."""
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.session.disconnected(talk.now_ns)
+    session = talk.session
+    for ungated in (False, True):
+        session.ungated = ungated
+        talk.now_ns += 3_000_000
+        session.leave(talk.now_ns)
+        session.wait(talk.now_ns)
+        assert not session.enter(talk.now_ns + 6_999_999)
+        assert session.deadline_ns() == talk.now_ns + 7_000_000
+        talk.now_ns += 7_000_000
+        assert session.enter(talk.now_ns)
+        session.holds = not ungated

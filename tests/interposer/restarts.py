@@ -1,8 +1,8 @@
 """The daemon is killed and restarted again and again: does any pod ever have more memory than its limit?
 
 Pods of two processes that allocate, free and launch all the time. Processes end and others begin, and the
-daemon dies at any moment: at random, right after a registration, while a lease is recalled from a process that
-is stopped, just after it has started. The referee is the simulated driver's own count.
+daemon dies at any moment: at random, right after a registration, while a lease is recalled from a process
+that is stopped, just after it has started. The referee is the simulated driver's own count.
 
     python -m tests.interposer.restarts [--kills 200] [--clean 50] [--seed 1]
 """

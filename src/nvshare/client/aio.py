@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
-from nvshare.client.errors import ClientRefused
+from nvshare.client.errors import NO_ROOM, ClientRefused
 from nvshare.client.place import reconnect_delay_sec, socket_path
 from nvshare.client.session import Phase, Session
 from nvshare.wire.faults import RemoteProtocolError
@@ -146,16 +146,20 @@ class AsyncClient:
         self.session.tick(time.monotonic_ns())
         if self.session.ungated and not was_ungated:
             LOGGER.warning("no word from the daemon at %s for 10 s: running ungated", self._path)
+        if self.session.may_enter() and not self.session.rests(time.monotonic_ns()):
             self._tell_changed()
         self._pump()
 
     async def _keep(self) -> None:
         """Connect, and connect again."""
         loop = asyncio.get_running_loop()
+        refused = 0
         while self.session.phase is not Phase.REFUSED:
             try:
                 _, line = await loop.create_unix_connection(lambda: _Line(self), self._path)
             except OSError:
+                self.session.unreachable(time.monotonic_ns())
+                self._pump()
                 await asyncio.sleep(reconnect_delay_sec())
                 continue
             self._line = line
@@ -170,4 +174,7 @@ class AsyncClient:
                 if line.transport is not None:
                     line.transport.abort()
             self._pump()
-            await asyncio.sleep(reconnect_delay_sec())
+            refused = refused + 1 if self.session.phase is Phase.CROWDED else 0
+            if refused == 1:
+                LOGGER.warning(NO_ROOM, self.session.refusal)
+            await asyncio.sleep(reconnect_delay_sec(refused))

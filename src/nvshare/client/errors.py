@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+NO_ROOM: Final = "the daemon has no room for this client (%s): it waits, and asks again; end other programs"
+
 
 class ClientRefused(Exception):  # noqa: N818 - the daemon's word
     """The daemon is there and does not want this client; ``reason`` is its word for why.

@@ -8,6 +8,8 @@ from typing import Final
 
 SOCKET: Final = "scheduler.sock"
 JITTER_SEC: Final = 0.5
+ROOM_SEC: Final = 1.0
+ROOM_DOUBLINGS: Final = 3
 
 
 def socket_path(sock_dir: str | None) -> str:
@@ -19,6 +21,11 @@ def socket_path(sock_dir: str | None) -> str:
     return os.path.join(directory or "/var/run/nvshare", SOCKET)
 
 
-def reconnect_delay_sec() -> float:
-    """Up to half a second, so that a restarted daemon is not met by everybody at once."""
+def reconnect_delay_sec(refused: int = 0) -> float:
+    """Up to half a second, so that a restarted daemon is not met by everybody at once.
+
+    Where there was no room, so often in a row: longer and longer, up to 16 s.
+    """
+    if refused:
+        return ROOM_SEC * (1 << min(refused - 1, ROOM_DOUBLINGS)) * random.uniform(1, 2)
     return random.uniform(0, JITTER_SEC)

@@ -7,10 +7,13 @@
    without work the session gives it back by itself, and at once what nobody waits for any more.
 3. When the daemon is gone or silent for 10 s, whoever waits runs ungated, within the last limits it was told;
    whoever waits for memory is answered by those limits. An answer that comes after all changes nothing more.
+   Without a daemon a quota is kept by resting after each block as long as that cost.
 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
 5. A lease is of one connection. While there is none the last one holds, and RESUME tells what was taken under
    it. From then on nothing is decided by it: who wants memory waits for the daemon's answer, which voids the
    lease; a new one is told behind it.
+6. Who is refused for want of room waits for room, and asks again; the limits that the refusal tells hold.
+   Who is refused for another reason is done.
 """
 
 from __future__ import annotations
@@ -39,10 +42,13 @@ class Phase(enum.StrEnum):
     REGISTERING = "registering"
     RESUMING = "resuming"
     READY = "ready"
+    CROWDED = "crowded"
     REFUSED = "refused"
 
 
 _UNANSWERED: Final = (Phase.REGISTERING, Phase.RESUMING)
+CROWDED: Final = frozenset({"too_many_in_pod", "too_many_of_user", "too_many_clients"})
+"""Refusals for want of room."""
 
 
 class Asking:
@@ -88,6 +94,7 @@ class Session:
         self._told_ns = now_ns
         self._told_busy_ns = 0
         self._longest_ns = 0
+        self._rest_until_ns = 0  # without a daemon
         # memory
         self.used_bytes = 0
         self._lease: tuple[int, int | None] | None = None  # generation, bytes (None: any)
@@ -109,6 +116,8 @@ class Session:
         self.output.clear()
         self._alive_ns = now_ns
         self._grants = 0
+        if self.phase is Phase.CROWDED:
+            self._silent_since_ns = now_ns  # it was not asked meanwhile
         if self.client_id and self.epoch:
             self.phase = Phase.RESUMING
             self._resumes_holding = self.holds
@@ -120,8 +129,14 @@ class Session:
         self.output.clear()
         if self.phase is Phase.READY:
             self._silent_since_ns = now_ns
-        if self.phase is not Phase.REFUSED:
+        if self.phase not in (Phase.REFUSED, Phase.CROWDED):
             self.phase = Phase.AWAY
+
+    def unreachable(self, now_ns: int) -> None:
+        """Nobody takes connections: also of a daemon that had no room nothing is to be expected."""
+        if self.phase is Phase.CROWDED:
+            self.phase = Phase.AWAY
+            self._silent_since_ns = now_ns
 
     def _send_register(self) -> None:
         self.phase = Phase.REGISTERING
@@ -172,7 +187,7 @@ class Session:
             self.resumes += 1
             self._resumed(now_ns)
         elif kind is _T.REFUSED:
-            self._refused(message.data)
+            self._refused(message)
         elif kind is _T.UPDATE_CORE_LIMIT:
             self.core_percent = message.core_limit_percent
         else:
@@ -209,12 +224,15 @@ class Session:
         elif self.phase is Phase.READY:
             self._request_if_waiting()
 
-    def _refused(self, reason: str) -> None:
+    def _refused(self, message: Message) -> None:
         if self.phase is not Phase.RESUMING:
-            self.phase, self.refusal = Phase.REFUSED, reason
-            for asking in self._asking:
-                asking.answer = False
-            self._asking.clear()
+            self.refusal = message.data
+            self.phase = Phase.CROWDED if message.data in CROWDED else Phase.REFUSED
+            self.memory_limit_bytes = message.memory_limit_bytes or self.memory_limit_bytes
+            self.core_percent = message.core_limit_percent or self.core_percent
+            while self._asking:
+                asking = self._asking.popleft()
+                asking.answer = self.phase is Phase.CROWDED and self._decide(asking.asked_bytes)
             return
         self.client_id = self.epoch = 0
         self.holds = self.dropping = self._wants = False
@@ -240,9 +258,17 @@ class Session:
             return True
         return self.holds and not self.dropping
 
+    def rests(self, now_ns: int) -> bool:
+        """It has used its quota, and nobody but itself keeps it to that."""
+        return self._keeps_pace() and now_ns < self._rest_until_ns
+
+    def _keeps_pace(self) -> bool:
+        alone = self.ungated or (self.holds and self.phase is not Phase.READY)
+        return alone and self.core_percent < 100 and self.scheduling_on
+
     def enter(self, now_ns: int) -> bool:
         """Pass the gate if it is open."""
-        if not self.may_enter():
+        if not self.may_enter() or self.rests(now_ns):
             self._request_if_waiting()
             return False
         self._waiting -= 1
@@ -262,6 +288,7 @@ class Session:
         self._busy_ns += worked_ns
         self._longest_ns = max(self._longest_ns, worked_ns)
         self._idle_since_ns = now_ns
+        self._rest_until_ns = self._working_since_ns + worked_ns * 100 // self.core_percent
         if self.dropping:
             self._end_turn(now_ns)
 
@@ -416,7 +443,7 @@ class Session:
                 self._tell_busy(now_ns, now_ns - self._idle_since_ns)
         if self._tell_ns() <= now_ns:
             self._tell_busy(now_ns, 0 if self._inside else max(1, now_ns - self._idle_since_ns))
-        if self._expects() and not self.ungated and now_ns - self._silent_since_ns >= SILENCE_NS:
+        if self._awaits_word() and now_ns - self._silent_since_ns >= SILENCE_NS:
             self.ungated = True
             if self._asking:
                 self._answer_alone()
@@ -432,8 +459,10 @@ class Session:
             deadlines.append(self._gap_ns())
         if self._tell_ns() < 1 << 62:
             deadlines.append(self._tell_ns())
-        if self._expects() and not self.ungated:
+        if self._awaits_word():
             deadlines.append(self._silent_since_ns + SILENCE_NS)
+        if self._waiting and self._keeps_pace():
+            deadlines.append(self._rest_until_ns)
         if self._expects() and self.phase is Phase.READY:
             deadlines.append(self._alive_ns + KEEP_ALIVE_NS)
         return min(deadlines, default=None)
@@ -442,9 +471,13 @@ class Session:
         """Somebody waits for a word of the daemon."""
         return self._waiting > 0 or bool(self._asking)
 
+    def _awaits_word(self) -> bool:
+        """Not from a daemon that has no room: it has spoken."""
+        return self._expects() and not self.ungated and self.phase is not Phase.CROWDED
+
     def _expect_word(self, now_ns: int) -> None:
         """From now on somebody waits for one: a daemon that was not asked is not silent."""
-        if self.phase not in (Phase.AWAY, Phase.REFUSED) and not self._expects():
+        if self.phase not in (Phase.AWAY, Phase.CROWDED, Phase.REFUSED) and not self._expects():
             self._silent_since_ns = now_ns
             self._alive_ns = now_ns
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from nvshare.client.errors import ClientRefused
+from nvshare.client.errors import NO_ROOM, ClientRefused
 from nvshare.client.place import reconnect_delay_sec, socket_path
 from nvshare.client.session import Asking, Phase, Session
 from nvshare.wire.faults import RemoteProtocolError
@@ -155,13 +155,17 @@ class Client:
             self._wake()  # the reading thread finds out why
 
     def _run(self) -> None:
+        refused = 0
         while not self._closed:
             connection = self._connect()
             if connection is not None:
                 self._serve(connection)
             if self._session.phase is Phase.REFUSED:
                 return
-            self._pause(reconnect_delay_sec())
+            refused = refused + 1 if self._session.phase is Phase.CROWDED else 0
+            if refused == 1:
+                LOGGER.warning(NO_ROOM, self._session.refusal)
+            self._pause(reconnect_delay_sec(refused))
 
     def _connect(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -169,6 +173,8 @@ class Client:
             connection.connect(self._path)
         except OSError:
             connection.close()
+            with self._change:
+                self._session.unreachable(time.monotonic_ns())
             return None
         connection.setblocking(False)
         with self._change:
@@ -217,6 +223,7 @@ class Client:
         self._session.tick(now_ns)
         if self._session.ungated and not was_ungated:
             LOGGER.warning("no word from the daemon at %s for 10 s: running ungated", self._path)
+        if self._session.may_enter() and not self._session.rests(now_ns):
             self._change.notify_all()
 
     def _timeout_ms(self, most_ms: int | None) -> int | None:

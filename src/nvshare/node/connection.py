@@ -25,6 +25,7 @@ from nvshare.core.effects import (
     TellScheduling,
     Unresponsive,
 )
+from nvshare.core.limits import PodLimits
 from nvshare.node.fair_queue import Owner
 from nvshare.node.stream import Stream
 from nvshare.node.telling import FRAMES, TELLERS
@@ -265,12 +266,14 @@ class Connection:
         self._write(encode(message, self.dialect))
         return self.state is not State.CLOSED
 
-    def refuse(self, reason: str) -> None:
-        """A negative answer; older peers know none, their connection ends."""
+    def refuse(self, reason: str, limits: PodLimits) -> None:
+        """A negative answer, with what its pod may have; older peers know none, their connection ends."""
         if self.dialect.version < V3.version:
             self.state = State.CLOSED
         else:
-            self.say(Message(_T.REFUSED, data=reason[:19]))
+            memory_bytes, percent = limits.memory_bytes, limits.core_percent
+            terms = Message(_T.REFUSED, memory_limit_bytes=memory_bytes, core_limit_percent=percent)
+            self.say(terms._replace(data=reason[:19]))
         if self.state is State.CLOSED:
             self.stream.finish(self._end_soon)
 

@@ -4,7 +4,7 @@
 2. A client takes three at most: its socket, its pidfd, and the set in which it is read if it is its owner's
    or its pod's first. So does a silent connection. Where the limit is too small
    for all that the bounds permit, fewer are permitted: what clients may take never touches what is kept for
-   control, metrics and the daemon itself, and no user's clients take more than half of theirs.
+   control, metrics and the daemon itself, and the clients of no user or pod take more than half of theirs.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def within(bounds: Bounds, limit: int) -> Bounds:
         unregistered=unregistered,
         unregistered_per_owner=min(bounds.unregistered_per_owner, max(_FEWEST_CLIENTS, unregistered // 4)),
         clients=clients,
+        clients_per_pod=min(bounds.clients_per_pod, clients // 2),
         clients_per_uid=min(bounds.clients_per_uid, clients // 2),
     )
     logs.warning(

@@ -283,14 +283,14 @@ class Roster:
         if connection.refusal:
             self._refuse(connection, connection.refusal, "not known who it is")
             return
-        try:
-            device = self._device(message.gpu_uuid, connection.dialect.version, owner_of(peer))
-        except GpuError as error:
-            self._refuse(connection, error.reason, f"gpu {message.gpu_uuid!r}")
-            return
         pod, passed_over = self.tenancy.tenant_of(
             peer, message.pod_namespace, message.pod_name, self.trusted(peer)
         )
+        try:
+            device = self._device(message.gpu_uuid, connection.dialect.version, owner_of(peer))
+        except GpuError as error:
+            self._refuse(connection, error.reason, f"gpu {message.gpu_uuid!r}", pod)
+            return
         if passed_over:
             self.hub.counters.events["pod_claim_passed_over"] += 1
         if device.key in self.drains and (peer.process, pod, device.key) not in self._absent:
@@ -299,7 +299,7 @@ class Roster:
         self._supersede(peer.process, pod, device.key)
         reason = self._crowded(peer, pod)
         if reason:
-            self._refuse(connection, reason, f"pod {pod}")
+            self._refuse(connection, reason, f"pod {pod}", pod)
             return
         self.see(device)
         if message.memory_limit_bytes and connection.dialect.version >= V3.version:
@@ -337,17 +337,18 @@ class Roster:
     def _crowded(self, peer: Peer, pod: str) -> str:
         if len(self.members) >= self.bounds.clients:
             return "too_many_clients"
-        if self._per_pod[pod] >= self.bounds.clients_per_pod:
-            return "too_many_in_pod"
         if not peer.place.pod_uid and self._per_uid[peer.uid] >= self.bounds.clients_per_uid:
             return "too_many_of_user"
+        if self._per_pod[pod] >= self.bounds.clients_per_pod:
+            return "too_many_in_pod"
         return ""
 
-    def _refuse(self, connection: Connection, reason: str, detail: str) -> None:
+    def _refuse(self, connection: Connection, reason: str, detail: str, pod: str = "") -> None:
+        """It is told what its pod may have, and keeps to that without us."""
         self.note_refused(connection.peer, reason, detail)
         if reason == PEER_DEAD:  # it will not say anything else
             self._leave_unregistered(connection)
-        connection.refuse(reason)
+        connection.refuse(reason, self.limits(pod))
 
     def _enter(self, connection: Connection, pod: str, gpu: str, client: int = 0) -> Member:
         """Under an id of its own, or the one that a former daemon gave it."""

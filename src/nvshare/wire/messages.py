@@ -195,9 +195,9 @@ _ROWS: Final = (
         _T.REFUSED,
         _DAEMON,
         3,
-        ("data",),
+        ("data", "memory_limit_bytes", "core_limit_percent"),
         "negative answer to REGISTER (the connection ends) or RESUME (REGISTER may follow); data is one"
-        " reason word",
+        " reason word; the limits are those of the peer's pod, 0 where they are not known or there are none",
     ),
     MessageRow(
         _T.TURN_ENDED,

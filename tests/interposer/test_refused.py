@@ -1,0 +1,136 @@
+"""A program that the daemon refuses keeps the limits of its pod."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.interposer.harness import PATIENCE_SEC, Node, daemon_pid, line_of, stopped, tell
+from tests.interposer.test_memory_limit import drivers_bytes
+from tests.interposer.test_progress import gaps
+from tests.node.harness import DaemonProcess
+
+MIB = 1 << 20
+OTHER_GPU = "GPU-00000000-0000-0000-0000-000000000009=16Gi"
+
+
+def crowded(make_node: Callable[..., Node]) -> Node:
+    """A pod may have one process."""
+    node = make_node()
+    arguments = ["--gpus", "nvml"]
+    node.daemon = DaemonProcess(
+        node.directory, bounds={"clients_per_pod": 1}, arguments=arguments, environment=node.simulated
+    )
+    node.daemon.start()
+    return node
+
+
+def unmanaged(make_node: Callable[..., Node]) -> Node:
+    """Its GPU is none of the daemon's."""
+    node = make_node()
+    node.daemon = DaemonProcess(node.directory, arguments=["--gpus", OTHER_GPU], environment=node.simulated)
+    node.daemon.start()
+    return node
+
+
+def first_line(child: subprocess.Popen[str]) -> str:
+    assert child.stderr is not None
+    return child.stderr.readline()
+
+
+def allocated_mib(child: subprocess.Popen[str], step_mib: int) -> int:
+    """As much as it gets."""
+    had = 0
+    while had < 16_384:
+        tell(child, str(step_mib * MIB))
+        if line_of(child) != "allocated":
+            return had
+        had += step_mib
+    return had
+
+
+@pytest.mark.parametrize(("make", "reason"), [(crowded, "too_many_in_pod"), (unmanaged, "unknown_gpu")])
+def test_its_memory_limit_holds(
+    make_node: Callable[..., Node], make: Callable[..., Node], reason: str
+) -> None:
+    """It had 4096 of 1024 MiB."""
+    node = make(make_node)
+    node.set_quota("full", memory_bytes=128 * MIB)
+    children = [node.start(node.program("step"), pod="full") for _ in range(2)]
+    if reason == "too_many_in_pod":
+        tell(children[0], str(8 * MIB))
+        assert line_of(children[0]) == "allocated"
+    refused = children[1]
+    assert allocated_mib(refused, 32) == 128
+    row = node.process(refused.pid)
+    assert row is not None
+    assert drivers_bytes(row) == 128 * MIB
+    for child in children:
+        _, err = node.finish(child)
+    assert err.count(f"the daemon refuses this process ({reason})") == 1
+    assert "within a memory limit of 134217728 bytes" in err
+
+
+def test_where_there_is_no_room_it_waits_for_it(make_node: Callable[..., Node]) -> None:
+    """Its pod has its quota by another process already; it ran at 81 % with a quota of 20."""
+    node = crowded(make_node)
+    node.set_quota("full", core_percent=20)
+    first = node.start(node.program("steady"), "0", pod="full")
+    assert line_of(first) == "running"
+    second = node.start(node.program("steady"), "1", pod="full")
+    assert "end some of them, or use another pod. It waits for room" in first_line(second)
+    node.daemon.wait_status(lambda status: status["counters"]["refused"].get("too_many_in_pod", 0) >= 2)
+    row = node.process(second.pid)
+    assert row is None or row.launches == 0, "it waits"
+    node.finish(first)
+    assert line_of(second) == "running", "there is room now"
+    _, err = node.finish(second)
+    assert err == "", "that was the only line"
+
+
+def share_of(node: Node, child: subprocess.Popen[str], seconds: float) -> float:
+    """In percent of the card's time, after a second."""
+    time.sleep(1)
+
+    def looked() -> tuple[int, int]:
+        row = node.process(child.pid)
+        assert row is not None
+        return row.busy_ns, node.card().now_ns
+
+    before, began = looked()
+    time.sleep(seconds)  # how long it is watched
+    after, ended = looked()
+    return (after - before) * 100 / (ended - began)
+
+
+def test_where_nobody_manages_the_gpu_it_keeps_its_quota_by_itself(make_node: Callable[..., Node]) -> None:
+    node = unmanaged(make_node)
+    node.set_quota("alone", core_percent=20)
+    child = node.start(node.program("steady"), "0", pod="alone")
+    assert line_of(child) == "running"
+    assert 5 < share_of(node, child, 4) < 22
+    out, err = node.finish(child)
+    assert gaps(out)[0] > 50
+    assert err.count("keeps to its quota of 20% by itself") == 1
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("how", ["killed", "silent"])
+def test_without_a_daemon_a_quota_is_kept(node: Node, how: str) -> None:
+    """Who had the GPU when the daemon died had all of it until the next one came."""
+    node.set_quota("alone", core_percent=30)
+    child = node.start(node.program("steady"), "0", pod="alone")
+    assert line_of(child) == "running"
+    if how == "killed":
+        node.daemon.kill()
+        assert 8 < share_of(node, child, 8) < 32, "before and after the five seconds"
+    else:
+        with stopped(daemon_pid(node)):
+            time.sleep(11)  # until it runs on without the daemon
+            assert 8 < share_of(node, child, 4) < 32
+    out, _ = node.finish(child)
+    assert gaps(out)[0] > 50
+    assert PATIENCE_SEC
