@@ -20,7 +20,7 @@ SAMPLE: Final = 40_000  # `make verify-core` is the whole
 SAMPLES: Final = 8
 FOUND_WITHIN: Final = 500_000
 """A planted defect is found within so many events."""
-SEEDS: Final = (4, 2, 1, 8)
+SEEDS: Final = (4, 2, 1, 11)
 
 
 @pytest.mark.parametrize("seed", range(SAMPLES))
@@ -229,7 +229,7 @@ def test_a_planted_defect_is_found(defect: str) -> None:
 def test_a_failure_is_shrunk_to_a_test_body() -> None:
     make_core, rules = PLANTED["grants twice"]
     with pytest.raises(DefectFoundError) as failure:
-        Driver(5, make_core=make_core, without=frozenset(RULES.keys() - rules)).run(FOUND_WITHIN)
+        Driver(8, make_core=make_core, without=frozenset(RULES.keys() - rules)).run(FOUND_WITHIN)
     assert len(failure.value.tape) < 60
     assert "episode.perform(events.LockRequested" in str(failure.value)
     episode = Episode(make_core)

@@ -84,7 +84,7 @@ def _expect_client(gpu: Gpu, record: ClientRecord, taken_ns: int, now_ns: int) -
     )
     gpu.returning.expect(record.client, expected, now_ns)
     tenant = gpu.tenants[record.pod]
-    tenant.memory.expect(record.client, gpu.returning.deadline_ns)
+    tenant.memory.expect(record.client, gpu.returning.deadline_ns, record.memory_bytes)
     gpu.watch_recall(tenant)
 
 

@@ -120,6 +120,7 @@ def saved_from(draft: Draft) -> Saved:
                 record.heard_ns,
                 record.excess_ns,
                 record.part_permille,
+                record.memory_bytes,
             )
             for m, record in live
         ],
@@ -153,6 +154,7 @@ def members_of(saved: Saved) -> list[Member]:
                 c.heard_ns,
                 c.excess_ns,
                 c.part_permille,
+                c.memory_bytes,
             ),
         )
         for c in saved.clients

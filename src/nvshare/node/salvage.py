@@ -41,6 +41,7 @@ class SavedClient(msgspec.Struct, frozen=True):
     heard_ns: int = 0
     excess_ns: int = 0
     part_permille: int = 1000
+    memory_bytes: int = 0
 
 
 LimitRow = tuple[str, str, int | None, int | None, bool | None]
@@ -84,6 +85,7 @@ def _client(row: SavedClient) -> None:
     for time_ns in (row.billed_busy_ns, row.worked_ns, row.heard_ns, row.excess_ns):
         _within("time", time_ns, -_NS_MAX, _NS_MAX)
     _within("part", row.part_permille, 0, 1000)
+    _within("memory", row.memory_bytes, 0, _NS_MAX)
     _pod(row.pod)
     _gpu(row.gpu)
 

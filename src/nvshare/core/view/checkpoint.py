@@ -126,6 +126,7 @@ class Gathering:
                 client.work.heard_ns - uncounted_ns,  # it told no less time ago
                 client.work.excess_ns,
                 client.work.part_permille,
+                tenant.memory.possible_bytes(client.key),
             )
         self._totals[tenant.pod, gpu.key] = _pod_record(gpu, tenant, now_ns)
         lag_ns = _settled_lag_ns(gpu, tenant, now_ns)

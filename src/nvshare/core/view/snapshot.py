@@ -100,6 +100,7 @@ class ClientRecord:
     heard_ns: int = 0  # when that was so
     excess_ns: int = 0  # what is counted beyond that, and is to be made up for
     part_permille: int = 1000  # what of its work it had for itself lately
+    memory_bytes: int = 0  # what it may have allocated; 0 if nobody wrote it down
 
 
 @dataclass(frozen=True, slots=True)
