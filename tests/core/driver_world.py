@@ -14,12 +14,14 @@ After each event, from the effects alone:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from nvshare.core import effects, events
 from nvshare.core.audit import EVERY_EVENT
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.settings import Settings
+from nvshare.core.view.snapshot import ClientRecord
 
 from . import driver_checks as checks
 from .driver_beliefs import TELL, Beliefs
@@ -66,6 +68,7 @@ class World(Beliefs):
         self._next_ns = NEVER
         self._empty_wakes = 0
         self._empty_since_ns = 0
+        self._records: dict[int, ClientRecord] = {}  # of the last checkpoint
         self._granted: set[str] = set()  # GPUs on which the present event granted something
 
     def broken(self, rule: str, text: str) -> None:
@@ -77,6 +80,10 @@ class World(Beliefs):
     def acceptable(self, event: events.Event) -> bool:
         """Whether a daemon could feed this now; what a shortened sequence leaves over may be none."""
         if isinstance(event, events.ClientRegistered | events.ClientResumed):
+            if isinstance(event, events.ClientResumed) and event.used_bytes:
+                former = self.clients.get(event.former) or self.away.get(event.former)
+                if former is None or event.used_bytes > former.possible_bytes():
+                    return False
             return event.client not in self.clients and event.gpu in self.gpus
         if isinstance(event, events.MemoryUsed) and event.client in self.clients:
             return event.used_bytes <= self.clients[event.client].possible_bytes()
@@ -129,10 +136,16 @@ class World(Beliefs):
         return wanted
 
     def restart(self, restart: Restart) -> None:
-        """Everybody's connection ends; who was there may come back later, and who cannot starts anew."""
+        """Everybody's connection ends; who was there may come back later, and who cannot starts anew.
+
+        Who has not come back since the last time is still expected, as the daemon has it.
+        """
         checkpoint = self.core.checkpoint(self.now_ns)
         if self.twin is not None and self.twin.checkpoint(self.now_ns) != checkpoint:
             self.broken("twin", "the checkpoint of a core that was never looked at differs")
+        away = tuple(record for key, record in self._records.items() if key in self.away)
+        checkpoint = replace(checkpoint, clients=checkpoint.clients + away)
+        self._records = {record.client: record for record in checkpoint.clients}
         for client in self.clients.values():
             if client.connected and client.asks:
                 client.tenant = TenantView(client.tenant.pod, client.tenant.gpu)

@@ -257,7 +257,8 @@ class Model:
         for tenant in gpu.tenants.values():
             shares = tenant.memory.shares.values()
             assert all(share.charge_bytes >= 0 for share in shares)
-            assert tenant.lodging.used_bytes == sum(share.used_bytes for share in shares)
+            assert tenant.lodging.used_bytes == tenant.memory.believed_bytes
+            assert tenant.memory.believed_bytes <= sum(share.used_bytes for share in shares)
 
     def _check_bills(self, tenant: Tenant) -> None:
         account = tenant.account

@@ -10,6 +10,7 @@ from nvshare.core import standing
 from nvshare.core.account import Account
 from nvshare.core.audit import faults
 from nvshare.core.books.figures import PodFigures
+from nvshare.core.books.whereabouts import Whereabouts
 from nvshare.core.gpu import Gpu
 from nvshare.core.limits import PodLimits
 from nvshare.core.settings import Settings
@@ -48,8 +49,8 @@ def places(gpu: Gpu, tenant: Tenant) -> set[Standing]:
 
 
 def standing_at(at: Standing, percent: int) -> tuple[Gpu, Tenant]:
-    gpu = Gpu("GPU-0", 16 << 30, 0, Settings(), 0)
-    tenant = Tenant("pod", PodLimits(0, percent), 10**9, PodFigures(), 0)
+    gpu = Gpu("GPU-0", 16 << 30, 0, Settings(), 0, Whereabouts())
+    tenant = Tenant("pod", PodLimits(0, percent), 16 << 30, 10**9, PodFigures(), 0)
     for step in WAY[at]:
         gpu.move(tenant, step, 1)
     return gpu, tenant

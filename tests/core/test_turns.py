@@ -7,6 +7,7 @@ import pytest
 from nvshare.core import effects, events
 from nvshare.core.effects import DropReason
 from nvshare.core.settings import Settings
+from nvshare.core.tenant import LIMITED_PRESENT
 
 from .model import GIB, MS, SECOND, Model
 from .test_defects import drops, grants
@@ -351,6 +352,6 @@ def test_queues_are_kept_short_while_somebody_waits_for_memory() -> None:
     model.pass_time(SECOND + MS)
     model.release(first, MS, again=True)
     assert model.open_gates() == [second]
-    assert model.core.clients[second].hints[1], "the other now waits"
+    assert model.core.clients[second].hints & LIMITED_PRESENT, "the other now waits"
     model.step(events.ProcessGone(first))
-    assert not model.core.clients[second].hints[1]
+    assert not model.core.clients[second].hints & LIMITED_PRESENT

@@ -12,8 +12,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from nvshare.core.account import CLOSED, NEVER
+from nvshare.core.books.line import SHORT_KERNEL_NS
 from nvshare.core.events import Event
 from nvshare.core.gpu import Gpu
+from nvshare.core.grant import COUNTING_VERSION
 from nvshare.core.standing import (
     ABSENT,
     ASKING,
@@ -112,9 +114,26 @@ def _tenant_faults(tenant: Tenant, clients: dict[int, Client]) -> list[str]:
     _compare(found, "working", tenant.working, working)
     if (tenant.account.open_ns != CLOSED) is not (working > 0):
         found.append(f"its account is open since {tenant.account.open_ns} and {working} clients work")
+    _find_wrong_gate(tenant, found)
     _find_misstanding(tenant, found)
     _find_wrong_memory(tenant, found)
     return found
+
+
+def _find_wrong_gate(tenant: Tenant, found: list[str]) -> None:
+    """Who of a tenant's clients stands where."""
+    gate, clients = tenant.gate, tenant.clients.values()
+    places = (
+        ("waiting", tenant.waiting(), [one for one in clients if one.wants and not one.holds]),
+        ("open", tenant.open(), [one for one in clients if one.holds and not one.dropping]),
+        ("closing", tenant.closing(), [one for one in clients if one.dropping]),
+    )
+    for name, kept, computed in places:
+        if len(kept) != len(computed) or any(one not in kept for one in computed):
+            found.append(f"{len(kept)} clients are {name}, and should be {len(computed)}")
+    _compare(found, "connected", gate.connected, sum(one.connected for one in clients))
+    _compare(found, "counting", gate.counting, sum(one.version >= COUNTING_VERSION for one in clients))
+    _compare(found, "green", gate.green, sum(one.is_green for one in clients))
 
 
 def _find_misstanding(tenant: Tenant, found: list[str]) -> None:
@@ -145,7 +164,7 @@ def _find_wrong_memory(tenant: Tenant, found: list[str]) -> None:
         if share.reserved or share.reserved_bytes:
             _compare(found, "reserved", share.reserved_bytes, sum(share.reserved.values()))
     _compare(found, "used", memory.used_bytes, used_bytes)
-    _compare(found, "lodging", tenant.lodging.used_bytes, used_bytes)
+    _compare(found, "lodging", tenant.lodging.used_bytes, memory.believed_bytes)
     _compare(found, "charged", memory.charged_bytes, charged_bytes)
 
 
@@ -180,10 +199,30 @@ def _find_misplaced(gpu: Gpu, members: dict[Tenant, int], found: list[str]) -> N
     _compare(found, "borrowers", len(line.borrowers), sum(tenant.share for tenant in in_turn))
     if not set(line.urgent) <= set(places[IN_LINE]):
         found.append("somebody urgent is not in line")
+    if len(line.hurried) != len(line.urgent) or any(line.hurried.at_ns(t) == NEVER for t in line.urgent):
+        found.append("somebody urgent is not looked at")
+    if len(floor.looks) != len(floor.undrained) or any(
+        floor.looks.at_ns(t) == NEVER for t in floor.undrained
+    ):
+        found.append("somebody undrained is not looked at")
     for place, tenant in zip(line.ready, in_turn, strict=True):
         _compare(found, "place in line", place[0], tenant.account.virtual_ns)
     if floor.undrained and gpu.figures.overlap_since_ns < 0:
         found.append("an overlap is not counted")
+
+
+def _find_wrong_line(gpu: Gpu, members: list[Tenant], found: list[str]) -> None:
+    line, floor = gpu.line, gpu.floor
+    outside = [t for t in members if t.limited and t.standing == OUTSIDE]
+    _compare(found, "noted outside", len(line.outside), len(outside))
+    _compare(found, "borrowers outside", len(line.borrowers_outside), sum(t.share for t in outside))
+    if sorted(line.outside) != line.outside:
+        found.append("those outside are out of order")
+    drains_ns = sum(place[2].seat.noted_drain_ns for place in line.ready)
+    _compare(found, "drains", line.drains_ns, drains_ns)
+    short = sum(0 < t.habits.kernel_ns <= SHORT_KERNEL_NS for t in line.free)
+    _compare(found, "short kernels", line.short, short)
+    _compare(found, "shares", len(floor.shares), sum(t.share for t in members if t.standing >= HOLDING))
 
 
 def _find_wrong_sums(gpu: Gpu, members: list[Tenant], found: list[str]) -> None:
@@ -204,6 +243,14 @@ def _find_wrong_sums(gpu: Gpu, members: list[Tenant], found: list[str]) -> None:
         found.append("the members are not those in the set")
     _compare(found, "set bytes", residence.set_bytes, sum(t.lodging.used_bytes for t in inside))
     _compare(found, "unlimited members", residence.unlimited_members, sum(not t.limited for t in inside))
+    member_weight = sum(t.account.weight for t in inside if t.limited)
+    _compare(found, "members' weight", residence.member_weight, member_weight)
+    if residence.crowded:
+        _compare(found, "pausing members", len(residence.idle), sum(t.standing == IDLE for t in inside))
+    _compare(
+        found, "bytes outside", residence.waiting.bytes, sum(t.lodging.used_bytes for t in residence.outside)
+    )
+    _find_wrong_line(gpu, members, found)
     running = [t for t in members if t.standing >= HOLDING]
     _compare(found, "running bytes", floor.running_bytes, sum(t.lodging.used_bytes for t in running))
     together = [t for t in running if t.standing in (TOGETHER, DRAINING) and not t.hold.exclusive]

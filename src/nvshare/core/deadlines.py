@@ -38,8 +38,10 @@ def next_look_ns(gpu: Gpu, drop_ns: int, now_ns: int) -> int:
         at_ns = gpu.gpu_time.deadline_ns
     if floor.undrained or gpu.line.urgent:
         at_ns = min(at_ns, undrained.next_look_ns(gpu))
-    if gpu.recalls:
-        at_ns = min(at_ns, min(tenant.memory.deadline_ns() for tenant in gpu.recalls))
+    if gpu.recalls.next_ns < at_ns:
+        at_ns = gpu.recalls.next_ns
+    if gpu.hinted.due_ns < at_ns:
+        at_ns = gpu.hinted.due_ns
     return at_ns if at_ns > now_ns else now_ns + 1  # whatever is due now has been dealt with
 
 

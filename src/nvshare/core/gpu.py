@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core.account import NEVER, WHOLE, VirtualClock
+from nvshare.core.books.agenda import Agenda
 from nvshare.core.books.figures import GpuFigures
 from nvshare.core.books.floor import Floor
 from nvshare.core.books.gpu_time import GpuTime
@@ -18,6 +19,7 @@ from nvshare.core.books.look import Look
 from nvshare.core.books.pace import SECOND, Pace
 from nvshare.core.books.residence import Residence
 from nvshare.core.books.returning import Returning
+from nvshare.core.books.whereabouts import Whereabouts
 from nvshare.core.effects import Effect
 from nvshare.core.settings import Settings
 from nvshare.core.standing import (
@@ -57,6 +59,7 @@ class Gpu:
         "returning",
         "settings",
         "tenants",
+        "whereabouts",
     )
 
     def __init__(
@@ -66,6 +69,7 @@ class Gpu:
         index: int,
         settings: Settings,
         now_ns: int,
+        whereabouts: Whereabouts,
         order: int = 0,
         override_ns: int = 0,
     ) -> None:
@@ -81,7 +85,8 @@ class Gpu:
         self.gpu_time = GpuTime(now_ns)
         self.idlers = Idlers()
         self.returning = Returning()
-        self.recalls: dict[Tenant, None] = {}  # tenants whose lease is being recalled
+        self.recalls = Agenda()  # until when answers to whom wait for others' memory
+        self.whereabouts = whereabouts
         self.hinted = Hinted()
         self.look = Look(order)
 
@@ -101,6 +106,7 @@ class Gpu:
             floor.take_draining(tenant)
         elif was == UNDRAINED:
             floor.take_undrained(tenant)
+            self.residence.let_go_late(tenant)
             if not floor.undrained:
                 self.figures.end_overlap(now_ns)
         elif was == OUTSIDE:
@@ -110,8 +116,12 @@ class Gpu:
                 self.line.forget(tenant)
         elif was == ASKING:
             self.line.placed(tenant)
+        elif was == IDLE:
+            if self.residence.crowded:
+                self.residence.go_on(tenant)
         elif was == ABSENT:
             self.tenants[tenant.pod] = tenant
+            self.whereabouts.come(tenant.pod, self)
         tenant.stand(to)
         if to >= HOLDING:
             if was < HOLDING:
@@ -119,7 +129,7 @@ class Gpu:
         elif was >= HOLDING:
             floor.leave(tenant)
         if to == IN_LINE:
-            self.line.put(tenant, now_ns)
+            self.line.put(tenant, self.pace.turn_ns, now_ns)
         elif to == HOLDING:
             floor.put_holder(tenant)
         elif to == TOGETHER:
@@ -128,6 +138,7 @@ class Gpu:
             floor.put_draining(tenant)
         elif to == UNDRAINED:
             floor.put_undrained(tenant, now_ns)
+            self.residence.keep_late(tenant, now_ns)
             self.figures.begin_overlap(now_ns)
         elif to == OUTSIDE:
             self.residence.put_outside(tenant)
@@ -137,11 +148,14 @@ class Gpu:
             self.line.arrive(tenant)
         elif to == IDLE:
             tenant.account.rest(self.pace.slipped_ns)
+            if self.residence.crowded:
+                self.residence.pause(tenant)
             self.idlers.went_idle(tenant, now_ns)
         elif to == RESUMING:
             tenant.account.rest(self.pace.slipped_ns)
         elif to == ABSENT:
             del self.tenants[tenant.pod]
+            self.whereabouts.go(tenant.pod, self)
 
     def unseat(self, tenant: Tenant) -> bool:
         """Take one that waits out of its place, to change what the place is computed from."""
@@ -156,7 +170,7 @@ class Gpu:
 
     def reseat(self, tenant: Tenant) -> None:
         if tenant.standing == IN_LINE:
-            self.line.put(tenant, self.pace.clock.at_ns)
+            self.line.put(tenant, self.pace.turn_ns, self.pace.clock.at_ns)
         elif tenant.limited:
             self.line.note(tenant)
 
@@ -204,6 +218,11 @@ class Gpu:
             if tenant.standing >= HOLDING:
                 self.floor.recount(tenant, used_bytes)
 
+    def set_total(self, total_bytes: int) -> None:
+        self.residence.set_total(total_bytes)
+        for tenant in self.tenants.values():
+            tenant.memory.set_card(total_bytes)
+
     def nominal_slice_ns(self, set_bytes: int) -> int:
         """How long tenants that use so much keep the GPU while others wait outside."""
         settings = self.settings
@@ -212,6 +231,7 @@ class Gpu:
         elif settings.switch_time_mode == "fixed":
             length = settings.switch_time_fixed_ns
         else:
+            set_bytes = min(set_bytes, self.residence.total_bytes)  # more is never there at once
             length = max(1, set_bytes >> 30) * settings.switch_time_multiplier * SECOND
             length = max(SLICE_MIN_NS, min(SLICE_MAX_NS, length))
         return min(length, settings.max_runtime_ns)
@@ -239,21 +259,27 @@ class Gpu:
         self.index = index
 
     def watch_recall(self, tenant: Tenant) -> None:
-        if tenant.memory.deadline_ns() < NEVER:
-            self.recalls[tenant] = None
+        """Its answers may wait from now on, or no longer."""
+        deadline_ns = tenant.memory.deadline_ns()
+        if deadline_ns < NEVER:
+            self.recalls.put(tenant, deadline_ns)
+        else:
+            self.recalls.take(tenant)
 
     def expire_recalls(self, now_ns: int, out: list[Effect]) -> None:
-        for tenant in list(self.recalls):
+        for tenant in self.recalls.pop_due(now_ns):
             tenant.memory.expire(now_ns, out)
-            if tenant.memory.deadline_ns() == NEVER:
-                del self.recalls[tenant]
+            self.watch_recall(tenant)
 
     # ---- what is due -------------------------------------------------------------------------
 
     def pending(self, now_ns: int) -> bool:
-        """Whether anything is under way, or due by now, beside the turns of those on the GPU and in line."""
+        """Whether anything is under way, or due by now, beside the turns of those on the GPU and in line.
+
+        What concerns nobody's turn, answers about memory and hints, may be due a moment longer.
+        """
         line, floor, residence = self.line, self.floor, self.residence
-        if floor.draining or floor.undrained or line.arrivals or line.urgent or self.recalls:
+        if floor.draining or floor.undrained or line.arrivals or line.urgent:
             return True
         if residence.dirty or residence.check_ns <= now_ns or residence.founder is not None:
             return True

@@ -24,7 +24,7 @@ from nvshare.core.tenant import Client, Tenant
 def make_tenant(gpu: Gpu, pod: str, limits: PodLimits, now_ns: int) -> Tenant:
     figures = gpu.figures.departed.take(pod)
     window_ns = gpu.settings.compute_window_ns
-    tenant = Tenant(pod, limits, window_ns, figures, now_ns)
+    tenant = Tenant(pod, limits, gpu.residence.total_bytes, window_ns, figures, now_ns)
     tenant.account.owe(0, gpu.pace.clock_of(tenant))
     return tenant
 
@@ -42,8 +42,10 @@ def _add(gpu: Gpu, tenant: Tenant, key: int, version: int, now_ns: int) -> Clien
     if tenant.standing == RESUMING:
         gpu.move(tenant, IDLE, now_ns)
     client = Client(key, tenant, gpu, version, now_ns)
-    if tenant.limited and not tenant.clients:
-        gpu.pace.count_limited(1)
+    if not tenant.clients:
+        gpu.whereabouts.first_process(tenant.pod)
+        if tenant.limited:
+            gpu.pace.count_limited(1)
     tenant.add_client(client)
     gpu.pace.forget_fit(tenant)  # whether all its clients are old ones counts there
     tenant.figures.come()
@@ -89,16 +91,16 @@ def resume(
         billing.count_absences(gpu, now_ns)
     memory = (event.used_bytes, event.reserve_seq, event.reserve_bytes)
     tenant.memory.resume(client.key, event.former, *memory, now_ns, out)
-    gpu.set_used(tenant, tenant.memory.used_bytes)
+    gpu.set_used(tenant, tenant.memory.believed_bytes)
     if scheduling_on and event.holds and not client.holds:
         turns.resume_hold(gpu, client, known, now_ns, out)
         residency.resume_member(gpu, tenant, now_ns)
     if scheduling_on and event.wants and not client.holds:
         turns.request(gpu, client, now_ns, out, back=restarted)
     if tenant.standing == OUTSIDE:
-        residency.tell_waiting(gpu, tenant, now_ns, out)
+        residency.tell_waiting_too(gpu, client, out)
     if client.holds:
-        gates.hint(gpu, client, gpu.hinted.waits, gpu.floor.beside and not tenant.limited, out)
+        gates.hint_holder(gpu, client, out)
     return client
 
 
@@ -137,7 +139,7 @@ def disconnect(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None
     """Turn and queue place end at once, before anybody else is granted anything."""
     client.disconnect(now_ns)
     tenant = client.tenant
-    if not any(other.connected for other in tenant.clients.values()):
+    if not tenant.gate.connected:
         tenant.figures.go(now_ns)
     _withdraw(gpu, client, now_ns, out)
     tenant.memory.disconnect(client.key)
@@ -170,23 +172,25 @@ def remove(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     gpu.gpu_time.settle(client, now_ns)
     tenant.remove_client(client)
     gpu.pace.forget_fit(tenant)
-    if tenant.limited and not tenant.clients:
-        gpu.pace.count_limited(-1)
+    if not tenant.clients:
+        gpu.whereabouts.last_process(tenant.pod)
+        if tenant.limited:
+            gpu.pace.count_limited(-1)
     tenant.memory.leave(client.key, now_ns, out)
-    gpu.set_used(tenant, tenant.memory.used_bytes)
+    gpu.set_used(tenant, tenant.memory.believed_bytes)
     if not tenant.clients and tenant.standing == IDLE:
         gpu.idlers.look_at(tenant, max(now_ns, tenant.idling.since_ns + ACTIVE_NS))
 
 
-def changed(gpu: Gpu, tenant: Tenant, newcomer: Client | None, out: list[Effect]) -> None:
+def changed(gpu: Gpu, tenant: Tenant, newcomer: Client | None, now_ns: int, out: list[Effect]) -> None:
     gpu.watch_recall(tenant)
-    gates.tell_limited_present(gpu, newcomer, out)
+    gates.tell_limited_present(gpu, newcomer, now_ns, out)
 
 
 def spans_gpus(gpu: Gpu, tenant: Tenant, spans: bool) -> bool:
     """Whether its pod works on other GPUs, too. True if that may end its wait sooner."""
-    was = tenant.spans_gpus
-    tenant.set_spans_gpus(spans)
+    was = tenant.habits.spans_gpus
+    tenant.habits.set_spans_gpus(spans)
     if spans and not was and tenant.standing == IN_LINE:
         gpu.line.hurry(tenant)
         return True
@@ -200,6 +204,7 @@ def set_limits(gpu: Gpu, tenant: Tenant, limits: PodLimits, now_ns: int, out: li
     """Whether the compute quota is another one now."""
     tenant.memory.set_limit(limits.memory_bytes, now_ns, out)
     gpu.watch_recall(tenant)
+    gpu.set_used(tenant, tenant.memory.believed_bytes)
     if (limits.core_percent, limits.share) == (tenant.percent, tenant.share):
         return False
     told = limits.core_percent != tenant.percent
@@ -208,5 +213,5 @@ def set_limits(gpu: Gpu, tenant: Tenant, limits: PodLimits, now_ns: int, out: li
         for client in tenant.clients.values():
             if client.connected:
                 out.append(TellCoreLimit(client.key, limits.core_percent))
-    gates.tell_limited_present(gpu, None, out)
+    gates.tell_limited_present(gpu, None, now_ns, out)
     return True

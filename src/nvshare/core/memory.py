@@ -13,12 +13,15 @@ Rules:
    new one is the same process: it takes its own place, and has no lease until it is told one.
 6. Lowering a limit evicts nothing: it only refuses what comes next.
 7. Clients that cannot ask (protocol 1 and 2) are told a limit of their own: what they use plus an
-   even part of what is free. They are charged what they were told, whatever they say they use.
+   even part of what is free. They are charged what they were told, whatever they say they use. In a crowd
+   of them a newcomer's part is of what nobody was promised, until all are told anew (``crowd``).
 8. After a restart nobody is leased anything while a process of the pod that was known is not back:
    requests wait for it as for a lease, and from then on it counts with all it may have until it is back or
    gone. That is what it was promised and can take without asking; where it could ask, nobody knows how much
    it was granted last, and it may be all of the limit.
-9. No question costs more because there are more processes or reservations: the charges are kept as a sum.
+9. Nothing costs more because there are more processes, reservations or questions: the charges are kept as a
+   sum, and who comes or goes changes what it must of the others. A limit that is set is told to all.
+10. What a process says is believed as far as it can be true (``claims``).
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core.account import NEVER
+from nvshare.core.claims import ANY_CARD_BYTES, Claims
+from nvshare.core.crowd import pause_ns
 from nvshare.core.effects import (
     Effect,
     RecallLease,
@@ -77,7 +82,7 @@ class Share:
         self.lease_bytes: int | None = None  # None: it may have any amount
         self.recalling = False
         self.generation = 0
-        self.waiting = 0  # questions that are not answered yet
+        self.waiting: list[int] = []  # its questions that are not answered yet, by number
 
     @property
     def charge_bytes(self) -> int:
@@ -89,41 +94,80 @@ class MemoryAccount:
 
     __slots__ = (
         "_absent",
+        "_absent_known_bytes",
+        "_absent_unknown",
         "_absent_until_ns",
+        "_asked",
+        "_divide_ns",
+        "_divided_ns",
+        "_mute",
         "_recall_until_ns",
+        "_recalled",
         "_waiting",
         "charged_bytes",
+        "claims",
         "limit_bytes",
         "shares",
         "used_bytes",
     )
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, card_bytes: int = ANY_CARD_BYTES) -> None:
         self.limit_bytes = limit_bytes
+        self.claims = Claims(limit_bytes, card_bytes)
         self.shares: dict[int, Share] = {}
         self.used_bytes = 0  # always the sum over the shares
         self.charged_bytes = 0  # and so is this
-        self._waiting: list[tuple[int, int, int]] = []  # client, seq, asked, in order of arrival
+        self._asked = 0  # questions that had to wait, ever
+        self._waiting: dict[int, tuple[Share, int, int]] = {}  # by number: whose, seq, asked; in their order
+        self._recalled: dict[int, Share] = {}  # connected, and asked to give up their lease
         self._recall_until_ns = NEVER
         self._absent: dict[int, int] = {}  # known before a restart, by former id: what each may have
+        self._absent_known_bytes = 0  # always their sum, without those of whom nobody knows
+        self._absent_unknown = 0  # how many those are
         self._absent_until_ns = NEVER  # so long requests wait for them
+        self._mute: dict[int, Share] = {}  # connected, and cannot ask
+        self._divided_ns = -NEVER  # when they were last told their parts
+        self._divide_ns = NEVER  # when they are to be told again
+
+    @property
+    def believed_bytes(self) -> int:
+        """What all have together, as far as it can be true."""
+        return self.claims.of_all(self.used_bytes)
 
     def deadline_ns(self) -> int:
         """When to call ``expire``."""
-        return min(self._recall_until_ns, self._absent_until_ns)
+        return min(self._recall_until_ns, self._absent_until_ns, self._divide_ns)
+
+    def possible_bytes(self, client: int) -> int:
+        """What a process may have, known to us yet or not."""
+        if self.claims.decides_alone(client):
+            return self.claims.most_bytes
+        return self.shares[client].charge_bytes
 
     # ---- who is here -------------------------------------------------------------------------
 
     def join(self, client: int, asks: bool, now_ns: int, out: list[Effect]) -> Share:
-        share = self.shares[client] = Share(client, asks)
+        share = self._add(client, asks)
         self._tell_asker(share, out)
-        self._arrange(now_ns, out)
+        self._arrange(share, now_ns, out)
         return share
 
-    def expect(self, former: int, may_have_bytes: int, now_ns: int) -> None:
-        """A process that was known before a restart may come back (rule 8)."""
+    def _add(self, client: int, asks: bool) -> Share:
+        share = self.shares[client] = Share(client, asks)
+        if not asks:
+            self._mute[client] = share
+        return share
+
+    def expect(self, former: int, may_have_bytes: int, known_bytes: int, now_ns: int) -> None:
+        """A process that was known before a restart, to have so much, may come back (rule 8)."""
+        self._no_longer_absent(former)
         self._absent[former] = may_have_bytes
+        if may_have_bytes == UNKNOWN:
+            self._absent_unknown += 1
+        else:
+            self._absent_known_bytes += may_have_bytes
         self._absent_until_ns = now_ns + RECALL_TIMEOUT_NS
+        self.claims.expect(former, known_bytes)
 
     def awaits_anybody(self) -> bool:
         """A process of the pod that was known before a restart is alive, and not back."""
@@ -133,10 +177,15 @@ class MemoryAccount:
         """It will not come back."""
         if former in self._absent:
             self._no_longer_absent(former)
-            self._arrange(now_ns, out)
+            self.claims.settle(former)
+            self._arrange(None, now_ns, out)
 
     def _no_longer_absent(self, former: int) -> None:
-        self._absent.pop(former, None)
+        may_have_bytes = self._absent.pop(former, 0)
+        if may_have_bytes == UNKNOWN:
+            self._absent_unknown -= 1
+        else:
+            self._absent_known_bytes -= may_have_bytes
         if not self._absent:
             self._absent_until_ns = NEVER
 
@@ -151,21 +200,26 @@ class MemoryAccount:
         out: list[Effect],
     ) -> None:
         """A process is back (rule 5). What it has counts, whatever the limit says now."""
+        self.claims.replace(former, client)
         self._remove(former)
         self._no_longer_absent(former)
-        share = Share(client, asks=True)
-        self.shares[client] = share
+        share = self._add(client, asks=True)
+        used_bytes = self.claims.believe(used_bytes)
         self._note_used(share, used_bytes)
         self._charge(share, used_bytes)
+        self.claims.settle(client)  # from now on it asks
         self._tell_asker(share, out)
-        self._arrange(now_ns, out)
+        self._arrange(share, now_ns, out)
         if seq:
             self.ask(client, seq, asked_bytes, now_ns, out)
 
     def _tell_asker(self, share: Share, out: list[Effect]) -> None:
         """Who gets no lease learns the limit too: its program may ask how much memory there is."""
-        if self.limit_bytes and share.asks and (len(self.shares) > 1 or self._absent):
+        if self.limit_bytes and share.asks and not self._is_alone():
             out.append(TellMemoryLimit(share.client, self.limit_bytes))
+
+    def _is_alone(self) -> bool:
+        return len(self.shares) == 1 and not self._absent
 
     def may_have_bytes(self, client: int) -> int:
         """What a process can have at most when it comes back to another daemon; UNKNOWN if it may ask."""
@@ -176,31 +230,35 @@ class MemoryAccount:
 
     def _absent_bytes(self) -> int:
         """What all may have that are not back (rule 8)."""
-        absent = self._absent.values()
-        return self.limit_bytes if UNKNOWN in absent else sum(absent)
+        return self.limit_bytes if self._absent_unknown else self._absent_known_bytes
 
     def disconnect(self, client: int) -> None:
         share = self.shares.get(client)
         if share is not None:
             share.connected = False
+            self._mute.pop(client, None)
+            self._recalled.pop(client, None)
             self._forget_questions(share)
 
     def leave(self, client: int, now_ns: int, out: list[Effect]) -> None:
         if client in self.shares:
             self._remove(client)
-            self._arrange(now_ns, out)
+            self._arrange(None, now_ns, out)
 
     def _remove(self, client: int) -> None:
         share = self.shares.pop(client, None)
         if share is not None:
             self.used_bytes -= share.used_bytes
             self.charged_bytes -= share.charge_bytes
+            self._mute.pop(client, None)
+            self._recalled.pop(client, None)
             self._forget_questions(share)
+            self.claims.settle(client)
 
     def _forget_questions(self, share: Share) -> None:
-        if share.waiting:
-            share.waiting = 0
-            self._waiting = [entry for entry in self._waiting if entry[0] != share.client]
+        for number in share.waiting:
+            del self._waiting[number]
+        share.waiting.clear()
 
     # ---- what they say -----------------------------------------------------------------------
 
@@ -208,18 +266,29 @@ class MemoryAccount:
         if limit_bytes == self.limit_bytes:
             return
         self.limit_bytes = limit_bytes
-        alone = len(self.shares) == 1 and not self._absent
+        self.claims.set_limit(limit_bytes, (*self.shares, *self._absent))
+        alone = self._is_alone()
         for share in self.shares.values():
             if share.connected and share.asks:
                 out.append(TellMemoryLimit(share.client, limit_bytes))
             if share.leased and share.connected and not share.recalling and (alone or limit_bytes == 0):
                 share.leased = False  # leased anew, at the new size, below; of several each is recalled
-        self._arrange(now_ns, out)
+        if limit_bytes == 0:
+            for share in self.shares.values():
+                self._set_free(share, out)
+        elif not alone:
+            for share in self.shares.values():
+                self._recall(share, now_ns, out)
+        self._arrange(None, now_ns, out)
+
+    def set_card(self, card_bytes: int) -> None:
+        self.claims.set_card(card_bytes)
 
     def report(self, client: int, used_bytes: int, seq: int, now_ns: int, out: list[Effect]) -> None:
         share = self.shares.get(client)
         if share is None:
             return
+        used_bytes = self.claims.believe(used_bytes)
         freed = used_bytes < share.used_bytes
         if used_bytes != share.used_bytes:
             self._note_used(share, used_bytes)
@@ -234,18 +303,21 @@ class MemoryAccount:
             self._charge(share, max(used_bytes, share.told_bytes or 0))
         elif used_bytes > share.base_bytes or self.limit_bytes == 0:
             self._charge(share, used_bytes)
-        if freed and self._waiting:
-            self._serve(now_ns, out)
+        if freed:
+            self.claims.see_charges(self.charged_bytes)
+            if self._waiting:
+                self._serve(now_ns, out)
 
     def ask(self, client: int, seq: int, asked_bytes: int, now_ns: int, out: list[Effect]) -> None:
         share = self.shares.get(client)
         if share is None or not share.connected:
             return
-        if share.waiting >= WAITING_PER_CLIENT or len(share.reserved) >= RESERVATIONS_PER_CLIENT:
+        if len(share.waiting) >= WAITING_PER_CLIENT or len(share.reserved) >= RESERVATIONS_PER_CLIENT:
             self._refuse(share, seq, asked_bytes, out)
         elif self._must_wait(now_ns):
-            share.waiting += 1
-            self._waiting.append((client, seq, asked_bytes))
+            self._asked += 1
+            share.waiting.append(self._asked)
+            self._waiting[self._asked] = (share, seq, asked_bytes)
         else:
             self._decide(share, seq, asked_bytes, out)
 
@@ -256,10 +328,13 @@ class MemoryAccount:
         if share is None or not share.recalling or generation != share.generation:
             return
         share.leased = share.recalling = False
+        self._recalled.pop(client, None)
         self._forget_reserved(share)  # granted before the recall was sent, so in what it uses
+        used_bytes = self.claims.believe(used_bytes)
         self._note_used(share, used_bytes)
         self._charge(share, used_bytes)
-        self._arrange(now_ns, out)
+        self.claims.settle(client)
+        self._arrange(None, now_ns, out)
 
     def leave_out(self, lost_ns: int) -> None:
         """So long nobody could answer."""
@@ -274,6 +349,8 @@ class MemoryAccount:
             self._recall_until_ns = NEVER
         if self._absent_until_ns <= now_ns:
             self._absent_until_ns = NEVER
+        if self._divide_ns <= now_ns:
+            self._divide(None, now_ns, out)
         self._serve(now_ns, out)
 
     # ---- sums --------------------------------------------------------------------------------
@@ -295,37 +372,40 @@ class MemoryAccount:
 
     # ---- leases ------------------------------------------------------------------------------
 
-    def _arrange(self, now_ns: int, out: list[Effect]) -> None:
-        """Lease, recall or divide, whichever the present processes and limit call for."""
-        recalled = False
+    def _arrange(self, newcomer: Share | None, now_ns: int, out: list[Effect]) -> None:
+        """Somebody came or went, or a limit was set: lease, recall or divide, whichever is called for."""
         if self.limit_bytes == 0:
-            self._free_for_all(out)
-        elif len(self.shares) == 1 and not self._absent:
+            if newcomer is not None:
+                self._set_free(newcomer, out)
+        elif self._is_alone():
             self._lease_all(out)
         else:
-            recalled = self._recall(out)
-            self._divide(out)
-        if not any(share.recalling and share.connected for share in self.shares.values()):
+            if newcomer is not None and len(self.shares) == 2:  # until now the other one was alone
+                for share in self.shares.values():
+                    self._recall(share, now_ns, out)
+            if self._mute:
+                self._divide(newcomer, now_ns, out)
+        if not self._recalled:
             self._recall_until_ns = NEVER
-        elif recalled and self._recall_until_ns == NEVER:  # each is waited for once
-            self._recall_until_ns = now_ns + RECALL_TIMEOUT_NS
+        self.claims.see_charges(self.charged_bytes)
         self._serve(now_ns, out)
 
     def _lease(self, share: Share, lease_bytes: int | None, out: list[Effect]) -> None:
         share.leased, share.recalling, share.lease_bytes = True, False, lease_bytes
+        self._recalled.pop(share.client, None)
         share.generation += 1
         self._forget_reserved(share)
         out.append(TellLease(share.client, share.generation, lease_bytes))
 
-    def _free_for_all(self, out: list[Effect]) -> None:
-        for share in self.shares.values():
-            if share.connected:
-                if share.asks and (not share.leased or share.recalling):
-                    self._lease(share, None, out)
-                elif share.told_bytes is not None:
-                    out.append(TellMemoryLimit(share.client, 0))
-                share.told_bytes = None
-            self._charge(share, share.used_bytes)
+    def _set_free(self, share: Share, out: list[Effect]) -> None:
+        """There is no limit."""
+        if share.connected:
+            if share.asks and (not share.leased or share.recalling):
+                self._lease(share, None, out)
+            elif share.told_bytes is not None:
+                out.append(TellMemoryLimit(share.client, 0))
+            share.told_bytes = None
+        self._charge(share, share.used_bytes)
 
     def _lease_all(self, out: list[Effect]) -> None:
         (share,) = self.shares.values()
@@ -337,29 +417,41 @@ class MemoryAccount:
             self._lease(share, self.limit_bytes, out)
             self._charge(share, max(self.limit_bytes, share.used_bytes))
 
-    def _recall(self, out: list[Effect]) -> bool:
+    def _recall(self, share: Share, now_ns: int, out: list[Effect]) -> None:
         """What a process may have without asking stays charged until it is known to be given up."""
-        recalled = False
-        for share in self.shares.values():
-            if share.leased:
-                self._charge(share, self._promised_bytes(share, share.lease_bytes))
-                if share.connected and not share.recalling:
-                    share.recalling = recalled = True
-                    out.append(RecallLease(share.client, share.generation))
-            elif not share.asks and not share.connected:
-                self._charge(share, self._promised_bytes(share, share.told_bytes))
-        return recalled
+        if share.leased:
+            self._charge(share, self._lease_covers(share, share.lease_bytes))
+            if share.connected and not share.recalling:
+                share.recalling = True
+                self._recalled[share.client] = share
+                if self._recall_until_ns == NEVER:  # each is waited for once
+                    self._recall_until_ns = now_ns + RECALL_TIMEOUT_NS
+                out.append(RecallLease(share.client, share.generation))
+        elif not share.asks and not share.connected:
+            self._charge(share, self._lease_covers(share, share.told_bytes))
 
-    def _promised_bytes(self, share: Share, promised_bytes: int | None) -> int:
+    def _lease_covers(self, share: Share, promised_bytes: int | None) -> int:
         """None: any amount, and a limit covers no more than the limit."""
         return max(share.used_bytes, self.limit_bytes if promised_bytes is None else promised_bytes)
 
-    def _divide(self, out: list[Effect]) -> None:
-        mute = [share for share in self.shares.values() if not share.asks and share.connected]
-        for share in mute:
+    def _divide(self, newcomer: Share | None, now_ns: int, out: list[Effect]) -> None:
+        """Tell those who cannot ask their parts (rule 7); in a crowd a newcomer, and the others later."""
+        self._divide_ns = NEVER
+        if self.limit_bytes == 0 or self._is_alone():
+            return
+        mute = self._mute
+        next_ns = self._divided_ns + pause_ns(len(mute))
+        if now_ns < next_ns:
+            self._divide_ns = next_ns
+            if newcomer is not None and not newcomer.asks:
+                free_bytes = max(0, self.limit_bytes - self._promised_bytes())
+                self._tell_part(newcomer, free_bytes // len(self.shares), out)
+            return
+        self._divided_ns = now_ns
+        for share in mute.values():
             self._charge(share, share.used_bytes)
-        free_bytes = max(0, self.limit_bytes - self.charged_bytes - self._absent_bytes())
-        for share in mute:
+        free_bytes = max(0, self.limit_bytes - self._promised_bytes())
+        for share in mute.values():
             self._tell_part(share, share.used_bytes + free_bytes // len(self.shares), out)
 
     def _tell_part(self, share: Share, part_bytes: int, out: list[Effect]) -> None:
@@ -370,6 +462,10 @@ class MemoryAccount:
             out.append(TellMemoryLimit(share.client, part_bytes))
         self._charge(share, max(part_bytes, share.used_bytes))
 
+    def _promised_bytes(self) -> int:
+        """To all, those included that are not back."""
+        return self.charged_bytes + self._absent_bytes()
+
     # ---- answers -----------------------------------------------------------------------------
 
     def _must_wait(self, now_ns: int) -> bool:
@@ -378,25 +474,22 @@ class MemoryAccount:
     def _serve(self, now_ns: int, out: list[Effect]) -> None:
         if not self._waiting or self._must_wait(now_ns):
             return
-        waiting, self._waiting = self._waiting, []
-        for client, seq, asked_bytes in waiting:
-            share = self.shares[client]
-            share.waiting -= 1
+        waiting, self._waiting = self._waiting, {}
+        for share, seq, asked_bytes in waiting.values():
+            share.waiting.clear()
             self._decide(share, seq, asked_bytes, out)
 
     def _decide(self, share: Share, seq: int, asked_bytes: int, out: list[Effect]) -> None:
-        charged_bytes = self.charged_bytes
-        most_bytes = self.limit_bytes - self._absent_bytes()
+        promised_bytes = self._promised_bytes()
         if seq in share.reserved:
-            out.append(Reserved(share.client, seq, share.reserved[seq], charged_bytes))
-        elif self.limit_bytes == 0 or charged_bytes + asked_bytes <= most_bytes:
+            out.append(Reserved(share.client, seq, share.reserved[seq], promised_bytes))
+        elif self.limit_bytes == 0 or promised_bytes + asked_bytes <= self.limit_bytes:
             share.reserved[seq] = asked_bytes
             share.reserved_bytes += asked_bytes
             self.charged_bytes += asked_bytes
-            out.append(Reserved(share.client, seq, asked_bytes, charged_bytes + asked_bytes))
+            out.append(Reserved(share.client, seq, asked_bytes, promised_bytes + asked_bytes))
         else:
             self._refuse(share, seq, asked_bytes, out)
 
     def _refuse(self, share: Share, seq: int, asked_bytes: int, out: list[Effect]) -> None:
-        used_bytes = self.charged_bytes + self._absent_bytes()
-        out.append(Refused(share.client, seq, self.limit_bytes, used_bytes, asked_bytes))
+        out.append(Refused(share.client, seq, self.limit_bytes, self._promised_bytes(), asked_bytes))

@@ -84,7 +84,7 @@ def _expect_client(gpu: Gpu, record: ClientRecord, taken_ns: int, now_ns: int) -
     )
     gpu.returning.expect(record.client, expected, now_ns)
     tenant = gpu.tenants[record.pod]
-    tenant.memory.expect(record.client, record.may_have_bytes, now_ns)
+    tenant.memory.expect(record.client, record.may_have_bytes, record.memory_bytes, now_ns)
     gpu.watch_recall(tenant)
 
 

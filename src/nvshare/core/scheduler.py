@@ -16,6 +16,7 @@ from typing import Any
 from nvshare.core import audit, events, membership, restart
 from nvshare.core.account import NEVER
 from nvshare.core.audit import EVERY_EVENT, Checking, Health
+from nvshare.core.books.whereabouts import Whereabouts
 from nvshare.core.deadlines import Deadlines
 from nvshare.core.effects import Effect, Greet, TellScheduling
 from nvshare.core.gpu import Gpu
@@ -45,6 +46,7 @@ class Scheduler:
         self.off_since_ns = -1  # -1: scheduling is on
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
+        self._whereabouts = Whereabouts()
         self.limits = Limits()
         self.observations = Observations()
         self._recalls = Recalls()
@@ -271,15 +273,20 @@ class Scheduler:
     def _after_membership(
         self, gpu: Gpu, tenant: Tenant, newcomer: Client | None, now_ns: int, out: list[Effect]
     ) -> None:
-        membership.changed(gpu, tenant, newcomer, out)
-        everywhere = [other for other in self.gpus.values() if tenant.pod in other.tenants]
-        spans_gpus = sum(1 for other in everywhere if other.tenants[tenant.pod].clients) > 1
-        for other in everywhere:
-            if membership.spans_gpus(other, other.tenants[tenant.pod], spans_gpus) and other is not gpu:
-                if self.observations.open:
-                    self.observations.before_change(other)
-                self._advance(other, now_ns, out)
+        membership.changed(gpu, tenant, newcomer, now_ns, out)
+        spans_gpus = self._whereabouts.spans_gpus(tenant.pod)
+        if spans_gpus is not tenant.habits.spans_gpus:
+            for other in self._whereabouts.gpus_of(tenant.pod):
+                self._note_span(other, other.tenants[tenant.pod], spans_gpus, gpu, now_ns, out)
         self._advance(gpu, now_ns, out)
+
+    def _note_span(
+        self, gpu: Gpu, tenant: Tenant, spans_gpus: bool, concerned: Gpu, now_ns: int, out: list[Effect]
+    ) -> None:
+        if self.observations.open:
+            self.observations.before_change(gpu)
+        if membership.spans_gpus(gpu, tenant, spans_gpus) and gpu is not concerned:
+            self._advance(gpu, now_ns, out)
 
     def _client_disconnected(self, event: events.ClientDisconnected, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event.client)
@@ -311,7 +318,7 @@ class Scheduler:
         memory = tenant.memory
         memory.report(key, used_bytes, seq, now_ns, out)
         if memory.used_bytes != tenant.lodging.used_bytes:
-            gpu.set_used(tenant, memory.used_bytes)
+            gpu.set_used(tenant, memory.believed_bytes)
         if gpu.residence.dirty:
             self._advance(gpu, now_ns, out)
         else:
@@ -330,7 +337,7 @@ class Scheduler:
         gpu, tenant = client.gpu, client.tenant
         tenant.memory.lease_returned(client.key, event.generation, event.used_bytes, now_ns, out)
         gpu.watch_recall(tenant)
-        gpu.set_used(tenant, tenant.memory.used_bytes)
+        gpu.set_used(tenant, tenant.memory.believed_bytes)
         self._advance(gpu, now_ns, out)
 
     # ---- GPUs and settings -------------------------------------------------------------------
@@ -341,11 +348,18 @@ class Scheduler:
             total_bytes = event.total_bytes or self.settings.default_gpu_memory_bytes
             order, override_ns = len(self.gpus), self._slice_override_ns
             gpu = self.gpus[event.gpu] = Gpu(
-                event.gpu, total_bytes, event.number, self.settings, now_ns, order, override_ns
+                event.gpu,
+                total_bytes,
+                event.number,
+                self.settings,
+                now_ns,
+                self._whereabouts,
+                order,
+                override_ns,
             )
         else:
             gpu.set_index(event.number)
-            gpu.residence.set_total(event.total_bytes or gpu.residence.total_bytes)
+            gpu.set_total(event.total_bytes or gpu.residence.total_bytes)
         self._advance(gpu, now_ns, out)
 
     def _gpu_sampled(self, event: events.GpuSampled, now_ns: int, out: list[Effect]) -> None:
@@ -383,14 +397,15 @@ class Scheduler:
 
     def _limits_set(self, event: events.LimitsSet, now_ns: int, out: list[Effect]) -> None:
         limits = self.limits.put(*event)
-        for gpu in self.gpus.values():
-            tenant = gpu.tenants.get(event.pod)
-            if tenant is not None:
-                gpu.advance(now_ns)
-                changed = membership.set_limits(gpu, tenant, limits, now_ns, out)
-                self._advance(gpu, now_ns, out)
-                if changed:
-                    turns.note_quota_change(gpu, tenant, now_ns)
+        for gpu in self._whereabouts.gpus_of(event.pod):
+            tenant = gpu.tenants[event.pod]
+            gpu.advance(now_ns)
+            paced = gpu.must_pace()
+            changed = membership.set_limits(gpu, tenant, limits, now_ns, out)
+            self._advance(gpu, now_ns, out)
+            if changed:
+                turns.note_quota_change(gpu, tenant, now_ns)
+                if not paced:  # else newcomers were greeted when they came
                     self._greet_all(gpu, out)
 
     def _greet_all(self, gpu: Gpu, out: list[Effect]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import WHOLE, Account
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from nvshare.core.gpu import Gpu
 
 UNLIMITED_PERCENT: Final = 100
+OTHERS_WAIT: Final = 1
+LIMITED_PRESENT: Final = 2
+SHALLOW: Final = 4
 
 
 class Absence:
@@ -39,6 +43,41 @@ class Absence:
 
     def presume(self, bill_ns: int) -> None:
         self.presumed_ns = bill_ns
+
+
+_NOBODY: Final[dict[Client, None]] = {}
+
+
+class Gate:
+    """Where a tenant's clients stand: each in one of three places, or in none.
+
+    The places are kept where there are several clients. Of one alone it is as easily seen.
+    """
+
+    __slots__ = ("closing", "connected", "counting", "green", "open", "several", "waiting")
+
+    def __init__(self) -> None:
+        self.several = False
+        self.waiting: dict[Client, None] = _NOBODY  # want, and do not hold
+        self.open: dict[Client, None] = _NOBODY  # hold, and may go on
+        self.closing: dict[Client, None] = _NOBODY  # hold, and were told to let go
+        self.connected = 0
+        self.counting = 0  # of versions that keep their queues short when they are told
+        self.green = 0  # those whose first grant is the present one, and that do not
+
+    def keep(self, clients: Iterable[Client], several: bool) -> None:
+        """There are several from now on, or no longer."""
+        self.several = several
+        self.waiting = self.open = self.closing = _NOBODY
+        if several:
+            self.waiting, self.open, self.closing = {}, {}, {}
+            for client in clients:
+                if client.dropping:
+                    self.closing[client] = None
+                elif client.holds:
+                    self.open[client] = None
+                elif client.wants:
+                    self.waiting[client] = None
 
 
 class Client:
@@ -90,7 +129,7 @@ class Client:
         self.wanted_ns = 0
         self.granted_ns = 0
         self.grants = 0  # LOCK_OK sent on its connection
-        self.hints = (False, False, False)  # as last told
+        self.hints = 0  # as last told, a bit each
         self.told_waiting = False  # WAIT_FOR_MEM was sent for the present request
         self.absence = Absence()
 
@@ -137,37 +176,67 @@ class Client:
         self.wants = True
         self.wanted_ns = now_ns
         self.told_waiting = False
-        self.tenant.wanting += 1
+        tenant = self.tenant
+        tenant.wanting += 1
+        if tenant.gate.several and not self.holds:
+            tenant.gate.waiting[self] = None
 
     def stop_asking(self) -> None:
         if self.wants:
             self.wants = False
-            self.tenant.wanting -= 1
+            tenant = self.tenant
+            tenant.wanting -= 1
+            if tenant.gate.several and not self.holds:
+                del tenant.gate.waiting[self]
 
     def enter(self, now_ns: int) -> None:
         """Through the gate, or held open for it: LOCK_OK is sent."""
         self.grants += 1
         if not self.holds:
             self.come_in(now_ns)
-        elif self.idle:
+            return
+        if self.idle:
             self.idle = False
             self.tenant.working += 1
-        self.dropping = False
+        if self.dropping:
+            self.dropping = False
+            gate = self.tenant.gate
+            if gate.several:
+                del gate.closing[self]
+                gate.open[self] = None
 
     def come_in(self, now_ns: int) -> None:
         """It holds from now on, as we know it."""
         self.holds = True
         self.granted_ns = now_ns
         self.hold_mark_ns = self.busy_ns
-        self.tenant.holding += 1
-        self.tenant.working += 1
+        tenant = self.tenant
+        tenant.holding += 1
+        tenant.working += 1
+        if tenant.gate.several:
+            tenant.gate.open[self] = None
+        if self.version < COUNTING_VERSION:
+            tenant.gate.green += self.is_green
 
     def close(self) -> None:
+        gate = self.tenant.gate
+        if self.version < COUNTING_VERSION:
+            gate.green -= self.is_green
         self.dropping = True
+        if gate.several:
+            del gate.open[self]
+            gate.closing[self] = None
 
     def let_go(self) -> None:
-        self.holds = self.dropping = False
         tenant = self.tenant
+        gate = tenant.gate
+        if self.version < COUNTING_VERSION:
+            gate.green -= self.is_green
+        if gate.several:
+            del (gate.closing if self.dropping else gate.open)[self]
+            if self.wants:
+                gate.waiting[self] = None
+        self.holds = self.dropping = False
         tenant.holding -= 1
         if self.idle:
             self.idle = False
@@ -189,10 +258,11 @@ class Client:
     def tell_waiting(self, waiting: bool) -> None:
         self.told_waiting = waiting
 
-    def tell_hints(self, hints: tuple[bool, bool, bool]) -> None:
+    def tell_hints(self, hints: int) -> None:
         self.hints = hints
 
     def disconnect(self, now_ns: int) -> None:
+        self.tenant.gate.connected -= self.connected
         self.connected = False
         self.absence.began(now_ns)
 
@@ -207,6 +277,12 @@ class Client:
 
     def take_over(self, former: Client) -> None:
         """The same process on a new connection: it has what the former had, and nobody counts it twice."""
+        gate = self.tenant.gate
+        gate.green -= former.is_green  # our own grants are counted from here
+        for place in (gate.waiting, gate.open, gate.closing):
+            if former in place:
+                del place[former]
+                place[self] = None
         self.wants, former.wants = former.wants, False
         self.wanted_ns = former.wanted_ns
         self.holds, former.holds = former.holds, False
@@ -280,6 +356,7 @@ class Habits:
         "measured_ns",
         "misjudged_ns",
         "served_ns",
+        "spans_gpus",
         "tail_ns",
         "turns",
         "unresponsive",
@@ -293,6 +370,7 @@ class Habits:
         self.gap_known_ns = -1  # when that was last measured
         self.late_turns = 0  # turns it must drain in time before we wait for it again
         self.unresponsive = False
+        self.spans_gpus = False  # its pod works on other GPUs, too: its kernels may spin for each other
         self.served_ns = 0  # when its last hold ended
         self.turns = 0
         self.longest_wait_ns = 0
@@ -307,6 +385,9 @@ class Habits:
 
     def drains_late(self, turns: int) -> None:
         self.late_turns = turns
+
+    def set_spans_gpus(self, spans_gpus: bool) -> None:
+        self.spans_gpus = spans_gpus
 
     def set_unresponsive(self, unresponsive: bool) -> None:
         self.unresponsive = unresponsive
@@ -344,6 +425,7 @@ class Tenant:
         "account",
         "clients",
         "figures",
+        "gate",
         "habits",
         "hold",
         "holding",
@@ -355,7 +437,6 @@ class Tenant:
         "pod",
         "seat",
         "share",
-        "spans_gpus",
         "standing",
         "tempo",
         "wanting",
@@ -363,14 +444,16 @@ class Tenant:
         "working",
     )
 
-    def __init__(self, pod: str, limits: PodLimits, window_ns: int, figures: PodFigures, now_ns: int) -> None:
+    def __init__(
+        self, pod: str, limits: PodLimits, card_bytes: int, window_ns: int, figures: PodFigures, now_ns: int
+    ) -> None:
         self.pod = pod
         self.clients: dict[int, Client] = {}
-        self.memory = MemoryAccount(limits.memory_bytes)
+        self.memory = MemoryAccount(limits.memory_bytes, card_bytes)
         self.percent = limits.core_percent
         self.limited = limits.core_percent < UNLIMITED_PERCENT
         self.share = limits.share
-        self.spans_gpus = False  # its pod works on other GPUs, too: its kernels may spin for each other
+        self.gate = Gate()
         self.standing = ABSENT
         self.wanting = 0  # clients that want and do not hold an open gate
         self.holding = 0  # clients that hold, draining ones included
@@ -388,7 +471,7 @@ class Tenant:
     @property
     def queues_blindly(self) -> bool:
         """All its clients are of versions that cannot be told to keep their queues short."""
-        return all(client.version < COUNTING_VERSION for client in self.clients.values())
+        return self.gate.counting == 0
 
     def stand(self, standing: int) -> None:
         """Only ``Gpu.move`` calls it."""
@@ -402,13 +485,41 @@ class Tenant:
         """Clients that wait. One that drains and has asked again already still has the GPU."""
         if not self.holding:
             return self.wanting
-        return sum(1 for client in self.clients.values() if client.wants and not client.holds)
+        return len(self.gate.waiting)  # one alone holds
+
+    def waiting(self) -> list[Client]:
+        """Those that want, and do not hold."""
+        if self.gate.several:
+            return list(self.gate.waiting)
+        return [client for client in self.clients.values() if client.wants and not client.holds]
+
+    def open(self) -> list[Client]:
+        """Those that hold, and may go on."""
+        if self.gate.several:
+            return list(self.gate.open)
+        return [client for client in self.clients.values() if client.holds and not client.dropping]
+
+    def closing(self) -> list[Client]:
+        """Those that hold, and were told to let go."""
+        if self.gate.several:
+            return list(self.gate.closing)
+        return [client for client in self.clients.values() if client.dropping]
 
     def add_client(self, client: Client) -> None:
         self.clients[client.key] = client
+        gate = self.gate
+        gate.connected += 1
+        gate.counting += client.version >= COUNTING_VERSION
+        if len(self.clients) == 2 and not gate.several:
+            gate.keep(self.clients.values(), several=True)
 
     def remove_client(self, client: Client) -> None:
         del self.clients[client.key]
+        gate = self.gate
+        gate.connected -= client.connected
+        gate.counting -= client.version >= COUNTING_VERSION
+        if len(self.clients) < 2:
+            gate.keep(self.clients.values(), several=False)
 
     def set_quota(self, percent: int, share: bool) -> None:
         self.percent, self.share, self.limited = percent, share, percent < UNLIMITED_PERCENT
@@ -420,6 +531,3 @@ class Tenant:
         self.figures.had_gpu_time(worked_ns, now_ns)
         if not self.limited:  # of one with a quota the window shows what counts against that
             self.window.bill(from_ns, now_ns, worked_ns)
-
-    def set_spans_gpus(self, spans_gpus: bool) -> None:
-        self.spans_gpus = spans_gpus

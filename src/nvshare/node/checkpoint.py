@@ -128,6 +128,7 @@ def saved_from(draft: Draft) -> Saved:
                 record.excess_ns,
                 record.part_permille,
                 record.may_have_bytes,
+                record.memory_bytes,
             )
             for m, record in live
         ],
@@ -164,6 +165,7 @@ def members_of(saved: Saved) -> list[Member]:
                 c.excess_ns,
                 c.part_permille,
                 c.may_have_bytes,
+                c.memory_bytes,
             ),
         )
         for c in saved.clients

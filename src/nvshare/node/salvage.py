@@ -43,6 +43,7 @@ class SavedClient(msgspec.Struct, frozen=True):
     part_permille: int = 1000
     may_have_bytes: int = -1
     """Of its pod's memory; -1: nobody knows."""
+    memory_bytes: int = 0
 
 
 LimitRow = tuple[str, str, int | None, int | None, bool | None]
@@ -87,6 +88,7 @@ def _client(row: SavedClient) -> None:
         _within("time", time_ns, -_NS_MAX, _NS_MAX)
     _within("part", row.part_permille, 0, 1000)
     _within("memory", row.may_have_bytes, -1, _UNSIGNED_MAX)
+    _within("memory", row.memory_bytes, 0, _NS_MAX)
     _pod(row.pod)
     _gpu(row.gpu)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import CLOSED, NEVER
+from nvshare.core.books.agenda import Agenda
 
 if TYPE_CHECKING:
     from nvshare.core.tenant import Client, Tenant
@@ -30,6 +31,7 @@ class Hold:
         "exclusive",
         "from_ns",
         "lag_ns",
+        "late",
         "late_ns",
         "lost",
         "shared",
@@ -53,6 +55,7 @@ class Hold:
         self.dropped_ns = -1  # when it was told to let go, and has not since
         self.lost = False  # a client that tells its busy time left without doing so
         self.late_ns = -1  # since when it runs beside others undrained
+        self.late = False  # that is its own doing: it did not let go when it should have
 
     def admit(self, client: Client, lag_ns: int) -> None:
         if self.client is None:
@@ -105,6 +108,9 @@ class Hold:
     def fill_gaps(self) -> None:
         self.beside = True
 
+    def be_late(self) -> None:
+        self.late = True
+
     def drop(self, now_ns: int) -> None:
         self.dropped_ns = now_ns
 
@@ -120,7 +126,7 @@ class Hold:
     def end(self) -> None:
         self.client = None
         self.from_ns = CLOSED
-        self.shared = self.beside = self.told = self.exclusive = self.lost = False
+        self.shared = self.beside = self.told = self.exclusive = self.lost = self.late = False
         self.unused_ns = self.worked_ns = 0
         self.dropped_ns = self.late_ns = -1
 
@@ -135,8 +141,10 @@ class Floor:
         "group_dropped_ns",
         "group_tail_ns",
         "holder",
+        "looks",
         "peak_bytes",
         "running_bytes",
+        "shares",
         "together",
         "turn_started_ns",
         "undrained",
@@ -148,7 +156,9 @@ class Floor:
         self.group: dict[Tenant, None] = {}
         self.draining: dict[Tenant, None] = {}
         self.drain_deadline_ns = NEVER
-        self.undrained: dict[Tenant, int] = {}  # nobody waits for them -> next look at them
+        self.undrained: dict[Tenant, None] = {}  # nobody waits for them
+        self.looks = Agenda()  # when to look at those
+        self.shares: dict[Tenant, None] = {}  # those in the four places that may borrow
         self.together = 0  # tenants of the group, those included that drain
         self.beside = False  # the group runs in the gaps of the holder
         self.entitled = False  # the group runs by right, not in what others leave
@@ -167,6 +177,8 @@ class Floor:
 
     def enter(self, tenant: Tenant, used_bytes: int) -> None:
         """One that was in none of the places."""
+        if tenant.share:
+            self.shares[tenant] = None
         tenant.hold.counted_bytes = used_bytes
         self.running_bytes += used_bytes
         if self.running_bytes > self.peak_bytes:
@@ -176,6 +188,15 @@ class Floor:
         hold = tenant.hold
         self.running_bytes -= hold.counted_bytes
         hold.counted_bytes = 0
+        if tenant.share:
+            self.shares.pop(tenant, None)
+
+    def note_share(self, tenant: Tenant) -> None:
+        """One that is here may borrow from now on, or no longer."""
+        if tenant.share:
+            self.shares[tenant] = None
+        else:
+            self.shares.pop(tenant, None)
 
     def recount(self, tenant: Tenant, used_bytes: int) -> None:
         """One that is here uses another amount of memory."""
@@ -201,7 +222,8 @@ class Floor:
             self.together += 1
 
     def put_undrained(self, tenant: Tenant, now_ns: int) -> None:
-        self.undrained[tenant] = now_ns
+        self.undrained[tenant] = None
+        self.looks.put(tenant, now_ns)
         hold = tenant.hold
         hold.exclusive = False
         hold.late_ns = now_ns
@@ -220,6 +242,7 @@ class Floor:
 
     def take_undrained(self, tenant: Tenant) -> None:
         del self.undrained[tenant]
+        self.looks.take(tenant)
 
     # ---- turns -------------------------------------------------------------------------------
 
@@ -268,4 +291,7 @@ class Floor:
 
     def look_at(self, tenant: Tenant, at_ns: int) -> None:
         """When to look at an undrained tenant again."""
-        self.undrained[tenant] = at_ns
+        self.looks.put(tenant, at_ns)
+
+    def due_looks(self, now_ns: int) -> list[Tenant]:
+        return self.looks.pop_due(now_ns)

@@ -6,6 +6,7 @@ import heapq
 from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import NEVER
+from nvshare.core.books.agenda import AT_ONCE
 
 if TYPE_CHECKING:
     from nvshare.core.tenant import Tenant
@@ -46,9 +47,10 @@ class Idlers:
                 self.next_ns = at_ns
 
     def pop_due(self, now_ns: int) -> list[Tenant]:
+        """Some of those that are due by now; all of them, if they are not many."""
         heap = self._heap
         due: list[Tenant] = []
-        while heap and heap[0][0] <= now_ns:
+        while heap and heap[0][0] <= now_ns and len(due) < AT_ONCE:
             at_ns, _, tenant = heapq.heappop(heap)
             if at_ns == tenant.idling.look_ns:
                 tenant.idling.look_ns = NEVER

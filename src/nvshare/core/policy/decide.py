@@ -23,16 +23,18 @@ def decide(gpu: Gpu, now_ns: int, out: list[Effect]) -> int:
         _review_idlers(gpu, now_ns)
     if gpu.gpu_time.deadline_ns <= now_ns:
         gpu.gpu_time.tally(now_ns)
-    if gpu.recalls:
+    if gpu.recalls.next_ns <= now_ns:
         gpu.expire_recalls(now_ns, out)
     if gpu.returning.deadline_ns <= now_ns:
         _stop_waiting(gpu, now_ns)
     drop_ns = _run(gpu, now_ns, out)
     hinted = gpu.hinted
+    if hinted.due_ns <= now_ns:
+        gates.tell_late(gpu, now_ns, out)
     if gpu.line.anybody() is not hinted.waits or gpu.floor.beside is not hinted.beside:
-        gates.refresh_hints(gpu, out)
+        gates.refresh_hints(gpu, now_ns, out)
     if gpu.residence.outside and not hinted.limited_present:
-        gates.tell_limited_present(gpu, None, out)  # until somebody goes; who waits changes all the time
+        gates.tell_limited_present(gpu, None, now_ns, out)  # until somebody goes; who waits changes always
     return drop_ns
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from nvshare.core.account import CLOSED, WHOLE
+from nvshare.core.crowd import pause_ns
 from nvshare.core.effects import DropReason, Effect, TellHints
 from nvshare.core.gpu import Gpu
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import LIMITED_PRESENT, OTHERS_WAIT, SHALLOW, Client, Tenant
 
 
 def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
@@ -27,56 +28,104 @@ def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     if account.open_ns == CLOSED:
         account.open(now_ns)
         tenant.figures.begin_work(gpu.figures.shared, now_ns)
-    hints = (gpu.line.anybody(), gpu.hinted.limited_present, gpu.floor.beside and not tenant.limited)
-    if hints != client.hints:
-        hint(gpu, client, hints[0], hints[2], out)
+    hint_holder(gpu, client, out)
     out.append(client.grant)
 
 
 def open_gates(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     """Let all of a tenant's clients that stand at the gate, or can be called back to it, pass."""
-    for client in tenant.clients.values():
+    if not tenant.gate.several:
+        for client in tenant.clients.values():
+            if client.may_pass:
+                open_gate(gpu, client, now_ns, out)
+        return
+    for client in tenant.waiting() + tenant.closing():
         if client.may_pass:
             open_gate(gpu, client, now_ns, out)
 
 
 def close_gates(gpu: Gpu, tenant: Tenant, reason: DropReason, out: list[Effect]) -> None:
-    for client in tenant.clients.values():
-        if client.holds and not client.dropping:
-            client.close()
-            gpu.figures.dropped(reason)
-            out.append(client.drop_for[reason])
-
-
-def hint(gpu: Gpu, client: Client, others_wait: bool, shallow: bool, out: list[Effect]) -> None:
-    hints = (others_wait, gpu.hinted.limited_present, shallow)
-    if client.version >= 3 and hints != client.hints and client.connected:
-        client.tell_hints(hints)
-        out.append(TellHints(client.key, *hints))
-
-
-def refresh_hints(gpu: Gpu, out: list[Effect]) -> None:
-    """Holders learn at once when somebody begins or ceases to wait."""
-    floor = gpu.floor
-    waits, shallow = gpu.line.anybody(), floor.beside
-    gpu.hinted.holders(waits, shallow)
-    if floor.holder is not None:
-        for client in floor.holder.clients.values():
-            if client.holds and not client.dropping:
-                hint(gpu, client, waits, False, out)
-    for tenant in floor.group:
+    if not tenant.gate.several:
         for client in tenant.clients.values():
             if client.holds and not client.dropping:
-                hint(gpu, client, waits, shallow, out)
+                _close_gate(gpu, client, reason, out)
+        return
+    for client in tenant.open():
+        _close_gate(gpu, client, reason, out)
 
 
-def tell_limited_present(gpu: Gpu, newcomer: Client | None, out: list[Effect]) -> None:
+def _close_gate(gpu: Gpu, client: Client, reason: DropReason, out: list[Effect]) -> None:
+    client.close()
+    gpu.figures.dropped(reason)
+    out.append(client.drop_for[reason])
+
+
+def hint_holder(gpu: Gpu, client: Client, out: list[Effect]) -> None:
+    hints = OTHERS_WAIT if gpu.line.anybody() else 0
+    if gpu.hinted.limited_present:
+        hints |= LIMITED_PRESENT
+    if gpu.floor.beside and not client.tenant.limited:
+        hints |= SHALLOW
+    if hints != client.hints:
+        hint(client, hints, out)
+
+
+def hint(client: Client, hints: int, out: list[Effect]) -> None:
+    """What a client is to know of the others, if it does not."""
+    if hints != client.hints and client.version >= 3 and client.connected:
+        client.tell_hints(hints)
+        others_wait, shallow = (hints & OTHERS_WAIT) != 0, (hints & SHALLOW) != 0
+        out.append(TellHints(client.key, others_wait, (hints & LIMITED_PRESENT) != 0, shallow))
+
+
+def _hint_of_quotas(gpu: Gpu, client: Client, out: list[Effect]) -> None:
+    """Whether tenants with a quota are there, with what it knows of the rest."""
+    present = LIMITED_PRESENT if gpu.hinted.limited_present else 0
+    hint(client, client.hints & ~LIMITED_PRESENT | present, out)
+
+
+def refresh_hints(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
+    """Holders learn when somebody begins or ceases to wait: at once, or a crowd of them now and then."""
+    hinted, floor = gpu.hinted, gpu.floor
+    waits, shallow = gpu.line.anybody(), floor.beside
+    if waits is hinted.waits and shallow is hinted.beside:
+        return
+    if now_ns < hinted.holders_ns:
+        hinted.tell_at(hinted.holders_ns)
+        return
+    hints = (OTHERS_WAIT if waits else 0) | (LIMITED_PRESENT if hinted.limited_present else 0)
+    told = 0
+    if floor.holder is not None:
+        for client in floor.holder.open():
+            hint(client, hints, out)
+            told += 1
+    for tenant in floor.group:
+        for client in tenant.open():
+            hint(client, hints | (SHALLOW if shallow else 0), out)
+            told += 1
+    hinted.holders(waits, shallow, now_ns + pause_ns(told))
+
+
+def tell_limited_present(gpu: Gpu, newcomer: Client | None, now_ns: int, out: list[Effect]) -> None:
     """All clients know whether they must keep their queues short; all but a newcomer did before."""
+    hinted = gpu.hinted
     present = gpu.must_pace()
-    if present != gpu.hinted.limited_present:
-        gpu.hinted.everybody(present)
+    if present is not hinted.limited_present and now_ns >= hinted.everybody_ns:
+        told = 0
+        hinted.everybody(present)
         for tenant in gpu.tenants.values():
             for client in tenant.clients.values():
-                hint(gpu, client, client.hints[0], client.hints[2], out)
-    elif present and newcomer is not None and not newcomer.hints[1]:
-        hint(gpu, newcomer, newcomer.hints[0], newcomer.hints[2], out)
+                _hint_of_quotas(gpu, client, out)
+                told += 1
+        hinted.everybody_again(now_ns + pause_ns(told))
+    elif present is not hinted.limited_present:
+        hinted.tell_at(hinted.everybody_ns)
+    elif present and newcomer is not None:
+        _hint_of_quotas(gpu, newcomer, out)
+
+
+def tell_late(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
+    """What a crowd was not told at once."""
+    gpu.hinted.told()
+    tell_limited_present(gpu, None, now_ns, out)
+    refresh_hints(gpu, now_ns, out)

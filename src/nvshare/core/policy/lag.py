@@ -45,6 +45,8 @@ GIVEN_BACK_MOST: Final = 8
 """As a part of the bill: one in so many."""
 MISJUDGED_MOST_NS: Final = SECOND
 """NVML's moments are not those of our bills: what it said too much is made up for by what it says next."""
+CAPPED_AT_ONCE: Final = 64
+"""So few are owed that much: all are owed no more than the time that passed."""
 ALONE_NS: Final = SECOND // 2
 """What one may be owed beyond what all may: others that are ahead of their quota make up for it."""
 
@@ -179,8 +181,7 @@ def _repayable_ns(gpu: Gpu) -> int:
     """What those who wait may be owed together."""
     outside = len(gpu.residence.outside)
     most_ns = (len(gpu.line.ready) + outside + 1) * gpu.pace.turn_ns
-    for _, _, tenant in gpu.line.ready:  # while one drains longer than a turn the others wait so much longer
-        most_ns += max(0, tenant.habits.tail_ns - gpu.pace.turn_ns)
+    most_ns += gpu.line.drains_ns  # while one drains longer than a turn the others wait so much longer
     if outside:
         most_ns += (outside + 1) * gpu.slice_ns()
     if gpu.pace.free_weight() >= REPAYABLE_FREE:
@@ -193,7 +194,7 @@ def _cap_each(gpu: Gpu, most_ns: int) -> None:
     pace, line = gpu.pace, gpu.line
     if line.free:
         pace.rest.cap_lag(most_ns, pace.clock)
-    for _ in range(len(line.ready)):
+    for _ in range(min(CAPPED_AT_ONCE, len(line.ready))):
         top = line.first()
         assert top is not None
         account = top.account
@@ -233,13 +234,19 @@ def shown_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
 
 
 def wanted_outside_ns(gpu: Gpu, now_ns: int) -> int:
-    """For how long somebody outside could have used the GPU: one without a quota, or not ahead of its own."""
-    clock, longest_ns = gpu.pace.clock, 0
-    for tenant in gpu.residence.outside:
-        wanted_ns = now_ns - tenant.seat.since_ns
-        if tenant.limited:
-            wanted_ns = min(wanted_ns, clock.real_since(tenant.account.virtual_ns))
-        longest_ns = max(longest_ns, wanted_ns)
+    """For how long somebody outside could have used the GPU: one without a quota, or not ahead of its own.
+
+    Judged by the first to come of those without one, and of the others by the one that is furthest behind.
+    """
+    if not gpu.residence.outside:
+        return 0
+    longest_ns = 0
+    free, limited = gpu.residence.waiting.first_free(), gpu.line.first_outside()
+    if free is not None:
+        longest_ns = now_ns - free.seat.since_ns
+    if limited is not None:
+        behind_ns = gpu.pace.clock.real_since(limited.account.virtual_ns)
+        longest_ns = max(longest_ns, min(now_ns - limited.seat.since_ns, behind_ns))
     return longest_ns
 
 

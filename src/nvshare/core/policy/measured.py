@@ -45,7 +45,7 @@ def measured(gpu: Gpu, clients: list[tuple[Client, int]], at_ns: int, now_ns: in
 def _dispute(gpu: Gpu, tenant: Tenant, unbilled_ns: int, held_ns: int, at_ns: int, now_ns: int) -> None:
     """Rules 2 and 3. What it holds is yet to be billed; who is away tells when it is back."""
     doubts = tenant.habits.doubts
-    if not all(client.connected for client in tenant.clients.values()):
+    if tenant.gate.connected < len(tenant.clients):
         doubts.begin_anew(now_ns)
         return
     passed_ns = doubts.pass_to(at_ns)

@@ -13,15 +13,19 @@ Rules:
 5. The GPU is overloaded while somebody is outside who does not fit beside all that want to run. It is shown,
    and nothing is decided by it.
 6. A tenant idle for a second is no longer a member. A pause shorter than that swaps nothing.
+7. In a crowd who was sent out is not let in again at once, so that nobody's memory that comes and goes has
+   the others come and go, too (``crowd``).
 """
 
 from __future__ import annotations
 
+from nvshare.core.account import NEVER
+from nvshare.core.crowd import pause_ns
 from nvshare.core.effects import DropReason, Effect, MemoryAvailable, WaitForMemory
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import billing, lag, slices, turns
 from nvshare.core.standing import IN_LINE, OUTSIDE, UNDRAINED
-from nvshare.core.tenant import Tenant
+from nvshare.core.tenant import Client, Tenant
 
 
 def fits(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
@@ -44,11 +48,10 @@ def _has_room(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
 
 def _undrained_bytes(gpu: Gpu, now_ns: int) -> int:
     """Late holders of a former set still have their memory there."""
-    return sum(
-        tenant.lodging.used_bytes
-        for tenant in gpu.floor.undrained
-        if not tenant.lodging.in_set and slices.counts(gpu, tenant, now_ns)
-    )
+    if not gpu.floor.undrained:
+        return 0
+    slices.forget_late(gpu, now_ns)
+    return gpu.residence.late.stray_bytes
 
 
 # ---- coming and going ---------------------------------------------------------------------------
@@ -61,8 +64,7 @@ def place(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
         turns.line_up(gpu, tenant, now_ns)
         return
     if residence.founder is None and fits(gpu, tenant, now_ns):
-        if residence.outside:
-            residence.overtake(list(residence.outside))
+        residence.overtake_all()
         join(gpu, tenant, now_ns)
         turns.line_up(gpu, tenant, now_ns)
     else:
@@ -90,11 +92,14 @@ def leave(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 
 def _wait_outside(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     first = not gpu.residence.slice_ns
-    for member in gpu.tenants.values():
-        if member.holding and (member.share or (first and not member.limited)):
-            billing.settle(gpu, member, now_ns, told=False)  # what it had until now nobody else wanted
+    for member in gpu.floor.shares:
+        billing.settle(gpu, member, now_ns, told=False)  # what it had until now nobody else wanted
     if first:
+        for member in gpu.tenants.values():
+            if member.holding and not member.limited:
+                billing.settle(gpu, member, now_ns, told=False)
         lag.begin_slices(gpu)
+        gpu.residence.not_before(slices_ns=now_ns + pause_ns(len(gpu.tenants)))
     gpu.move(tenant, OUTSIDE, now_ns)
     if first:
         slices.begin(gpu, now_ns)
@@ -106,18 +111,28 @@ def tell_waiting(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> No
     if _one_at_a_time(gpu) and not tenant.limited and _has_room(gpu, tenant, now_ns):
         return  # its turn will come like any other's, and no memory is awaited
     tenant.figures.begin_outside(now_ns)
-    for client in tenant.clients.values():
-        if client.wants and not client.told_waiting and client.connected:
-            client.tell_waiting(True)
-            gpu.figures.waits_for_memory.add_one()
-            out.append(WaitForMemory(client.key))
+    for client in tenant.waiting():
+        _tell_waiting(gpu, client, out)
+
+
+def tell_waiting_too(gpu: Gpu, client: Client, out: list[Effect]) -> None:
+    """One that asks while its tenant waits outside."""
+    if client.wants and client.tenant.figures.outside_since_ns >= 0:
+        _tell_waiting(gpu, client, out)
+
+
+def _tell_waiting(gpu: Gpu, client: Client, out: list[Effect]) -> None:
+    if not client.told_waiting:
+        client.tell_waiting(True)
+        gpu.figures.waits_for_memory.add_one()
+        out.append(WaitForMemory(client.key))
 
 
 def _let_in(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     join(gpu, tenant, now_ns)
     turns.line_up(gpu, tenant, now_ns)
-    for client in tenant.clients.values():
-        if client.wants and client.told_waiting:
+    for client in tenant.waiting():
+        if client.told_waiting:
             client.tell_waiting(False)
             gpu.figures.memory_available.add_one()
             out.append(MemoryAvailable(client.key))
@@ -130,10 +145,14 @@ def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     """Look at the set again: who must go, who may come, whether the slice is over."""
     residence = gpu.residence
     residence.looked()
-    if residence.founder is None:
+    if residence.founder is None and _too_many(gpu):
         _push_out_excess(gpu, now_ns, out)
+        residence.not_before(admit_ns=now_ns + pause_ns(len(residence.members) + len(residence.outside)))
     if residence.outside and residence.founder is None:
-        _admit(gpu, now_ns, out)
+        if now_ns >= residence.pauses.admit_ns:
+            _admit(gpu, now_ns, out)
+        else:
+            residence.check_at(residence.pauses.admit_ns)
     if residence.outside and residence.founder is None:
         slices.measure(gpu)
         founder, check_ns = slices.next_founder(gpu, now_ns)
@@ -143,14 +162,17 @@ def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
             _begin_exchange(gpu, founder, DropReason.SLICE, now_ns, out)
     if residence.outside or residence.overloaded:
         _review_overload(gpu, now_ns)
-    if not residence.outside:
-        slices.end(gpu, now_ns)
+    if not residence.outside and residence.slice_ns:
+        if now_ns >= residence.pauses.slices_ns:
+            slices.end(gpu, now_ns)
+        else:
+            residence.check_at(residence.pauses.slices_ns)
 
 
 def _review_overload(gpu: Gpu, now_ns: int) -> None:
     """Who waits outside for another reason (serial mode, a set that is about to change) fits all the same."""
     residence = gpu.residence
-    wanted_bytes = residence.set_bytes + sum(tenant.lodging.used_bytes for tenant in residence.outside)
+    wanted_bytes = residence.set_bytes + residence.waiting.bytes
     if residence.outside:
         wanted_bytes += _undrained_bytes(gpu, now_ns)
     if wanted_bytes <= gpu.safe_limit_bytes:
@@ -169,35 +191,49 @@ def _too_many(gpu: Gpu) -> bool:
 
 
 def _push_out_excess(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-    if not _too_many(gpu):
-        return
     residence = gpu.residence
     too_large = residence.set_bytes > gpu.safe_limit_bytes
     if too_large:
         residence.set_overloaded(True)
-    spare = [member for member in residence.members if member.holding == 0]
-    spare.sort(key=lambda member: (member.wanting > 0, -member.account.virtual_ns))
-    for member in spare:
-        if not _too_many(gpu):
+    while _too_many(gpu):
+        member = _spare(gpu, too_large)
+        if member is None:
+            founder = min(residence.members, key=lambda member: member.habits.served_ns)
+            _begin_exchange(gpu, founder, DropReason.MEMORY, now_ns, out)
             return
+        leave(gpu, member, now_ns)
+        if member.standing == IN_LINE:
+            _wait_outside(gpu, member, now_ns, out)
+
+
+def _spare(gpu: Gpu, too_large: bool) -> Tenant | None:
+    """A member that does not run: one that pauses, or the one in line that is furthest ahead."""
+    line = gpu.line
+    for member in gpu.residence.pausing():
         if too_large or not member.limited:
-            leave(gpu, member, now_ns)
-            if member.standing == IN_LINE:
-                _wait_outside(gpu, member, now_ns, out)
-    if _too_many(gpu):
-        founder = min(residence.members, key=lambda member: member.habits.served_ns)
-        _begin_exchange(gpu, founder, DropReason.MEMORY, now_ns, out)
+            return member
+    last = line.last() if too_large else None
+    if last is None and line.free:
+        last = next(reversed(line.free))
+    return last
 
 
 def _admit(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     residence = gpu.residence
-    passed: list[Tenant] = []
-    for tenant in list(residence.outside):
-        if fits(gpu, tenant, now_ns):
-            _let_in(gpu, tenant, now_ns, out)
-            residence.overtake(passed)
-        else:
-            passed.append(tenant)
+    while (tenant := _first_fitting(gpu, now_ns)) is not None:
+        arrival = tenant.lodging.spot.arrival
+        _let_in(gpu, tenant, now_ns, out)
+        residence.overtake(arrival)
+
+
+def _first_fitting(gpu: Gpu, now_ns: int) -> Tenant | None:
+    """Of those outside, as ``fits`` has it."""
+    residence = gpu.residence
+    stray_bytes = _undrained_bytes(gpu, now_ns)
+    if not residence.members and not stray_bytes:
+        return residence.waiting.first(NEVER, False)
+    one_too_many = _one_at_a_time(gpu) and residence.unlimited_members > 0
+    return residence.waiting.first(gpu.safe_limit_bytes - residence.set_bytes - stray_bytes, one_too_many)
 
 
 def lend(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
@@ -220,24 +256,25 @@ def found_set(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     assert founder is not None
     residence.cancel_exchange()
     gpu.figures.slices.add_one()
-    waiting = list(residence.outside)
+    in_line: list[Tenant] = []
     for member in list(residence.members):
         leave(gpu, member, now_ns)
         if member.standing == IN_LINE:
             member.seat.begin_wait(now_ns)
-            waiting.append(member)
-    if founder in waiting:
-        waiting.remove(founder)
-        waiting.insert(0, founder)
-    for tenant in waiting:
-        in_line = tenant.standing == IN_LINE
-        if not fits(gpu, tenant, now_ns):
-            if in_line:
-                _wait_outside(gpu, tenant, now_ns, out)
-        elif in_line:
+            in_line.append(member)
+    if fits(gpu, founder, now_ns):
+        if founder.standing == IN_LINE:
+            join(gpu, founder, now_ns)
+        elif founder.standing == OUTSIDE:
+            _let_in(gpu, founder, now_ns, out)
+    _admit(gpu, now_ns, out)
+    for tenant in in_line:
+        if tenant.lodging.in_set:
+            continue
+        if fits(gpu, tenant, now_ns):
             join(gpu, tenant, now_ns)
         else:
-            _let_in(gpu, tenant, now_ns, out)
+            _wait_outside(gpu, tenant, now_ns, out)
     residence.exchanged(now_ns)
     if residence.outside:
         slices.begin(gpu, now_ns)

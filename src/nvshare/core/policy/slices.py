@@ -13,14 +13,15 @@ Rules:
    when somebody outside that others were let in past has run out of patience (``NVSHARE_OVERTAKE_SEC``).
 5. One that is ahead of its quota founds nothing: a quota is a cap. A ``share`` may, while nobody else can
    run.
+6. Of a crowd the one that founds the next set is looked for now and then (``crowd``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from nvshare.core.account import NEVER, WHOLE
+from nvshare.core.crowd import pause_ns
 from nvshare.core.gpu import SLICE_MIN_NS, Gpu
 from nvshare.core.policy import lag
 from nvshare.core.standing import IDLE
@@ -38,47 +39,51 @@ def begin(gpu: Gpu, now_ns: int) -> None:
 def measure(gpu: Gpu) -> None:
     """How long the present slice is, whoever is in the set by now."""
     residence = gpu.residence
-    residence.set_slice(_length_ns(gpu, residence.members, residence.set_bytes))
+    residence.set_slice(_length_ns(gpu, _due_inside(gpu), residence.set_bytes))
 
 
 def end(gpu: Gpu, now_ns: int) -> None:
     """Nobody waits outside any more."""
-    if gpu.residence.slice_ns:
-        gpu.residence.set_slice(0)
-        gpu.reweigh(now_ns)
-        lag.end_slices(gpu)
+    gpu.residence.set_slice(0)
+    gpu.reweigh(now_ns)
+    lag.end_slices(gpu)
 
 
-def _length_ns(gpu: Gpu, members: Iterable[Tenant], set_bytes: int) -> int:
-    """Rule 2."""
+def _length_ns(gpu: Gpu, due: int, set_bytes: int) -> int:
+    """Rule 2, of tenants that are due so much together."""
     nominal_ns = gpu.nominal_slice_ns(set_bytes)
-    due = _due(gpu, members)
     if gpu.slice_is_fixed() or due >= WHOLE:
         return nominal_ns
     fair_ns = gpu.settings.max_runtime_ns * due // (WHOLE - due)
     return min(nominal_ns, max(SLICE_MIN_NS, fair_ns))
 
 
-def _due(gpu: Gpu, tenants: Iterable[Tenant]) -> int:
-    """What they are entitled to together, of WHOLE."""
-    return sum(gpu.pace.due_weight(tenant) for tenant in tenants if tenant.tempo.active)
+def _due_inside(gpu: Gpu) -> int:
+    """What the set is entitled to, of WHOLE."""
+    pace, residence = gpu.pace, gpu.residence
+    each = pace.left() // max(1, pace.active_unlimited)
+    return pace.effective(residence.member_weight) + residence.unlimited_members * each
 
 
 def next_founder(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
     """Who founds the next set now, or when to ask again."""
     founder, check_ns = _impatient(gpu, now_ns)
     if founder is None:
+        residence = gpu.residence
+        if now_ns < residence.pauses.choose_ns:
+            return None, min(check_ns, residence.pauses.choose_ns)
         founder, later_ns = _most_deserving(gpu, now_ns)
+        residence.not_before(choose_ns=now_ns + pause_ns(len(residence.members) + len(residence.outside)))
         check_ns = min(check_ns, later_ns)
     if founder is not None and not _would_fit_alone(gpu, founder, now_ns):
-        return None, _memory_back_ns(gpu, now_ns)
+        return None, _memory_back_ns(gpu)
     return founder, check_ns
 
 
 def _impatient(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int]:
     """The one that waits longest, if others were let in past it for long enough; or when to ask again."""
     oldest = gpu.residence.oldest()
-    if not oldest.lodging.overtaken:
+    if not gpu.residence.waiting.is_overtaken(oldest):
         return None, NEVER
     until_ns = oldest.seat.since_ns + gpu.settings.overtake_ns
     if not gpu.slice_is_fixed():  # one that follows the memory is as short as swapping allows
@@ -130,8 +135,7 @@ def _most_owed_outside(gpu: Gpu, now_ns: int) -> tuple[Tenant | None, int, int]:
 
 def borrower(gpu: Gpu, now_ns: int) -> Tenant | None:
     """Time that nobody wants may be borrowed; whoever has had least goes first."""
-    borrowers = [tenant for tenant in gpu.residence.outside if tenant.share]
-    first = min(borrowers, key=lambda tenant: tenant.account.virtual_ns, default=None)
+    first = gpu.line.first_borrower_outside()
     if first is None or gpu.returning.waits or _occupied(gpu) or not _would_fit_alone(gpu, first, now_ns):
         return None
     return first
@@ -150,7 +154,7 @@ def _occupied(gpu: Gpu) -> bool:
     top = line.first()
     if top is not None and lag.due(gpu, top):
         return True
-    return any(member.standing == IDLE for member in gpu.residence.members)
+    return gpu.residence.any_pauses()
 
 
 def _swing_ns(gpu: Gpu, founder: Tenant) -> int:
@@ -158,27 +162,26 @@ def _swing_ns(gpu: Gpu, founder: Tenant) -> int:
     residence = gpu.residence
     if not gpu.pace.active_weight:
         return -(residence.slice_ns // 10)  # a drain more or less makes no slice longer
-    inside = (WHOLE - min(WHOLE, _due(gpu, residence.members))) * residence.slice_ns
-    length_ns = _length_ns(gpu, (founder,), founder.lodging.used_bytes)
-    outside = (WHOLE - min(WHOLE, gpu.pace.due_weight(founder))) * length_ns
+    inside = (WHOLE - min(WHOLE, _due_inside(gpu))) * residence.slice_ns
+    due = gpu.pace.due_weight(founder)
+    outside = (WHOLE - min(WHOLE, due)) * _length_ns(gpu, due, founder.lodging.used_bytes)
     return max(inside, outside) // WHOLE
 
 
 # ---- memory that late holders keep --------------------------------------------------------------
 
 
-def counts(gpu: Gpu, late: Tenant, now_ns: int) -> bool:
+def forget_late(gpu: Gpu, now_ns: int) -> None:
     """Waits are bounded: what a late holder has is not kept for it for ever."""
-    return now_ns - late.hold.late_ns < gpu.settings.max_runtime_ns
+    gpu.residence.late.forget(now_ns - gpu.settings.max_runtime_ns)
 
 
 def _would_fit_alone(gpu: Gpu, founder: Tenant, now_ns: int) -> bool:
     """Only late holders, who do not let go of theirs, can keep memory from the founder of a new set."""
-    late = (tenant for tenant in gpu.floor.undrained if counts(gpu, tenant, now_ns))
-    late_bytes = sum(tenant.lodging.used_bytes for tenant in late)
+    forget_late(gpu, now_ns)
+    late_bytes = gpu.residence.late.bytes
     return not late_bytes or late_bytes + founder.lodging.used_bytes <= gpu.safe_limit_bytes
 
 
-def _memory_back_ns(gpu: Gpu, now_ns: int) -> int:
-    late = (tenant.hold.late_ns for tenant in gpu.floor.undrained if counts(gpu, tenant, now_ns))
-    return min(late) + gpu.settings.max_runtime_ns
+def _memory_back_ns(gpu: Gpu) -> int:
+    return gpu.residence.late.since_ns + gpu.settings.max_runtime_ns

@@ -25,6 +25,8 @@ HOLD_MIN_NS: Final = 2 * MS
 """A DROP right behind the grant would be a turn without work."""
 BLIND_HOLD_NS: Final = 80 * MS
 """An older client's queue doubles while it holds, and begins anew after a DROP. That costs half a percent."""
+TELL_EACH_NS: Final = 20_000
+"""A group is not told to let go before it has had the GPU for so long for each that must be told."""
 BESIDE_FOR_NS: Final = 10 * SECOND
 """Gaps are filled for so long before they are measured again without company."""
 
@@ -147,4 +149,9 @@ def _group_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
         if rest_ns < virtual_ns:
             end_ns = max(end_ns, now_ns + (virtual_ns - rest_ns) * pace.rest.weight // WHOLE + 1)
         end_ns = max(end_ns, floor.turn_started_ns + pace.rest_turn_ns)
-    return max(end_ns - floor.group_tail_ns, floor.turn_started_ns + HOLD_MIN_NS), DropReason.TURN
+    return max(end_ns - floor.group_tail_ns, floor.turn_started_ns + _group_least_ns(gpu)), DropReason.TURN
+
+
+def _group_least_ns(gpu: Gpu) -> int:
+    least_ns = len(gpu.floor.group) * TELL_EACH_NS
+    return least_ns if least_ns > HOLD_MIN_NS else HOLD_MIN_NS

@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core.account import NEVER, WHOLE
-from nvshare.core.books.pace import MS
 from nvshare.core.effects import DropReason, Effect
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import billing, gates, lag, turn_end, undrained
@@ -24,7 +23,6 @@ from nvshare.core.standing import ASKING, DRAINING, HOLDING, IDLE, IN_LINE, OUTS
 from nvshare.core.tenant import UNLIMITED_PERCENT, Client, Tenant
 
 BESIDE_DUTY_PERCENT: Final = 80
-BESIDE_KERNEL_NS: Final = 3 * MS // 10
 
 
 # ---- requests and releases ----------------------------------------------------------------------
@@ -171,10 +169,11 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
     account.reweigh(percent * WHOLE // 100, pace.clock)
     if was_limited != is_limited:  # what it had without a quota is neither owed nor a debt
         account.owe(0, pace.clock if is_limited else pace.fair)
-        if tenant.lodging.in_set:
-            gpu.residence.requota(was_limited, is_limited)
     pace.forget_fit(tenant)
     tenant.set_quota(percent, share)
+    gpu.residence.requota(tenant)
+    if tenant.standing >= HOLDING:
+        gpu.floor.note_share(tenant)
     if at_rest:
         account.rest(pace.slipped_ns)
     if was_active:
@@ -301,7 +300,7 @@ def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -
 
 def _shorten_queues(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     """An older client queues 64 kernels at first, and one after a DROP: so it is dropped before it begins."""
-    if gpu.must_pace() and any(client.is_green for client in tenant.clients.values()):
+    if tenant.gate.green and gpu.must_pace():
         drop(gpu, tenant, DropReason.TURN, now_ns, out)
 
 
@@ -330,7 +329,7 @@ def may_fill_gaps(gpu: Gpu) -> bool:
         return False
     if gpu.floor.turn_started_ns - holder.habits.gap_known_ns > turn_end.BESIDE_FOR_NS:
         return False
-    return all(0 < tenant.habits.kernel_ns <= BESIDE_KERNEL_NS for tenant in line.free)
+    return line.short == len(line.free)
 
 
 def fill_gaps(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:

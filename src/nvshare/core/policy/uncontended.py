@@ -38,7 +38,7 @@ def join(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> bool:
     tenant = client.tenant
     if tenant.standing != IDLE or not tenant.lodging.in_set or not is_uncontended(gpu, now_ns):
         return False
-    if tenant.spans_gpus or tenant.habits.late_turns or (client.may_be_green and gpu.must_pace()):
+    if tenant.habits.spans_gpus or tenant.habits.late_turns or (client.may_be_green and gpu.must_pace()):
         return False
     turns.wake(gpu, tenant, now_ns)
     if not gpu.floor.group:

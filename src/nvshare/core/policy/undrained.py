@@ -22,8 +22,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.core.account import NEVER, WHOLE
-from nvshare.core.books.pace import MS, TURN_MIN_NS
+from nvshare.core.account import WHOLE
+from nvshare.core.books.line import URGENT_NS
+from nvshare.core.books.pace import MS, SECOND, TURN_MIN_NS
 from nvshare.core.effects import DropReason, Effect, Unresponsive
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import billing, gates
@@ -40,7 +41,7 @@ DEBT_MOST_NS: Final = 5_000 * MS
 
 def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
     least_ns = gpu.settings.drain_grace_ns
-    if tenant.queues_blindly and not tenant.spans_gpus and not tenant.habits.late_turns:
+    if tenant.queues_blindly and not tenant.habits.spans_gpus and not tenant.habits.late_turns:
         return BLIND_GRACES * least_ns
     grace_ns = 4 * tenant.habits.tail_ns
     if grace_ns <= least_ns:
@@ -103,23 +104,25 @@ def _open_ns(gpu: Gpu, tenant: Tenant) -> int:
 
 def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     """Open and close the gates of those that run by duty cycle (rules 3 and 4)."""
-    for tenant, look_ns in list(gpu.floor.undrained.items()):
-        if look_ns <= now_ns:
-            _next_phase(gpu, tenant, now_ns, out)
-    for tenant in list(gpu.line.urgent):
-        if _let_in_ns(gpu, tenant) <= now_ns:
+    for tenant in gpu.floor.due_looks(now_ns):
+        _next_phase(gpu, tenant, now_ns, out)
+    for tenant in gpu.line.due_urgent(now_ns):
+        let_in_ns = _let_in_ns(gpu, tenant)
+        if let_in_ns <= now_ns:
             leave_undrained(gpu, tenant, now_ns + _open_ns(gpu, tenant), now_ns)
             gates.open_gates(gpu, tenant, now_ns, out)
+        else:  # by the pace of the moment; it may run sooner by another
+            gpu.line.look_at(tenant, min(let_in_ns, now_ns + SECOND))
 
 
 def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     hold, floor = tenant.hold, gpu.floor
-    if any(client.holds and not client.dropping for client in tenant.clients.values()):
+    if tenant.open():
         if hold.dropped_ns < 0:
             hold.drop(now_ns)
         gates.close_gates(gpu, tenant, DropReason.TURN, out)
         floor.look_at(tenant, now_ns + PERIOD_NS)
-    elif tenant.wanting and any(client.may_pass for client in tenant.clients.values()):
+    elif tenant.wanting and _may_pass(tenant):
         _reopen(gpu, tenant, now_ns, out)
     else:
         floor.look_at(tenant, now_ns + PERIOD_NS)
@@ -127,10 +130,14 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
         _note_unresponsive(gpu, tenant, out)
 
 
+def _may_pass(tenant: Tenant) -> bool:
+    return tenant.queued > 0 or any(client.may_pass for client in tenant.closing())
+
+
 def _let_in_ns(gpu: Gpu, tenant: Tenant) -> int:
     """When one in line is let in beside others (rule 4)."""
-    at_ns = tenant.seat.since_ns + PERIOD_NS
-    if tenant.limited and not tenant.spans_gpus:
+    at_ns = tenant.seat.since_ns + URGENT_NS
+    if tenant.limited and not tenant.habits.spans_gpus:
         clock, account = gpu.pace.clock, tenant.account
         early_ns = clock.real_until(account.virtual_ns - DEBT_MOST_NS * WHOLE // account.weight)
         at_ns = max(at_ns, clock.at_ns + early_ns)
@@ -138,7 +145,4 @@ def _let_in_ns(gpu: Gpu, tenant: Tenant) -> int:
 
 
 def next_look_ns(gpu: Gpu) -> int:
-    at_ns = min(gpu.floor.undrained.values(), default=NEVER)
-    for tenant in gpu.line.urgent:
-        at_ns = min(at_ns, _let_in_ns(gpu, tenant))
-    return at_ns
+    return min(gpu.floor.looks.next_ns, gpu.line.hurried.next_ns)

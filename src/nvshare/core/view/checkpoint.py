@@ -127,6 +127,7 @@ class Gathering:
                 client.work.excess_ns,
                 client.work.part_permille,
                 tenant.memory.may_have_bytes(client.key),
+                tenant.memory.possible_bytes(client.key),
             )
         self._totals[tenant.pod, gpu.key] = _pod_record(gpu, tenant, now_ns)
         lag_ns = _settled_lag_ns(gpu, tenant, now_ns)

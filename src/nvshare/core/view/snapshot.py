@@ -102,6 +102,7 @@ class ClientRecord:
     excess_ns: int = 0  # what is counted beyond that, and is to be made up for
     part_permille: int = 1000  # what of its work it had for itself lately
     may_have_bytes: int = UNKNOWN  # of its pod's memory limit, until it is back
+    memory_bytes: int = 0  # what it may have had when this was noted; 0 if nobody knows
 
 
 @dataclass(frozen=True, slots=True)
