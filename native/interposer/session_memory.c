@@ -97,8 +97,8 @@ void session_tell_growth(struct session *s, struct asking *question)
 
 uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns)
 {
-    if (session_put_off(s))
-        return s->silent_since_ns + AWAY_NS;
+    if (asked_ns < s->put_off_ns)
+        asked_ns = s->put_off_ns;
     /* One that is away is not waited for any longer than since it went; one that is back may be about to answer. */
     uint64_t since_ns = s->phase == AWAY ? s->silent_since_ns : s->phase == READY ? asked_ns : s->alive_at_ns;
     return (since_ns < asked_ns ? since_ns : asked_ns) + AWAY_NS;
