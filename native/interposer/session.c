@@ -143,6 +143,7 @@ static void put_off(struct session *s)
     if (!session_put_off(s))
         say("%s is being drained: this program waits until the GPU may be used again", s->who.gpu);
     memcpy(s->refusal, GPU_DRAINING, sizeof(GPU_DRAINING));
+    s->put_off_ns = s->silent_since_ns; /* now */
     s->phase = AWAY; /* not DENIED: the gate stays closed, and the daemon is asked again before it counts as silent */
 }
 
@@ -233,6 +234,8 @@ static void scheduling(struct session *s, const struct message *message)
     if (s->phase == REGISTERING && message->data[0]) {
         s->client_id = strtoull(message->data, NULL, 16);
         s->core_percent = message->core_limit_percent ? message->core_limit_percent : 100;
+        if (session_put_off(s))
+            s->put_off_ns = s->silent_since_ns;
         s->refusal[0] = 0;
         s->wants = false;
         if (s->used_bytes)

@@ -72,6 +72,7 @@ struct session {
     uint64_t silent_since_ns, alive_at_ns, alive_seq;
     uint64_t ready_ns; /* when a daemon last took it in */
     uint64_t unreachable_ns; /* since when nobody takes connections; 0: somebody does */
+    uint64_t put_off_ns; /* until when it was, as far as is known: who asked before counts as having asked then */
 };
 
 struct bill { /* since registration: what is billed, with short gaps; since the last completion; the longest kernel lately */

@@ -99,8 +99,8 @@ void session_tell_growth(struct session *s, struct asking *question)
 
 uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns)
 {
-    if (session_put_off(s))
-        return s->silent_since_ns + AWAY_NS;
+    if (asked_ns < s->put_off_ns)
+        asked_ns = s->put_off_ns;
     /* One that is away is not waited for any longer than since it went; one that is back may be about to answer, and one
      * after the other may die before it does. */
     uint64_t from_ns = asked_ns > s->ready_ns ? asked_ns : s->ready_ns;
