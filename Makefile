@@ -151,6 +151,7 @@ verify-processes: $(READY) libraries ## the same by real processes on a simulate
 
 verify-restarts: $(READY) simgpu interposer ## 200 kill -9 and 50 clean restarts of the daemon: no pod has a byte more than its limit
 	$(BIN)/python -m tests.interposer.restarts
+	$(BIN)/python -m tests.interposer.restart_shares
 
 verify-exits: $(READY) simgpu ## 20,000 short programs exit while their threads stand at a simulated card: none hangs
 	$(BIN)/python -m tests.simgpu.short_programs

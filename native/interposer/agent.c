@@ -27,6 +27,7 @@
 #define PUT_OFF_RETRY_NS SECOND /* well before a daemon counts as silent */
 #define DENIED_RETRY_NS SECOND
 #define DENIED_MOST 4 /* doublings of that, and as much again at random */
+#define LOOK_UNWOKEN_NS (10 * MS) /* where there is no descriptor left to be woken by */
 #define OWN_TURN_NS (20 * MS) /* without a daemon */
 
 /* ---- the bill */
@@ -141,7 +142,8 @@ static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
 static uint64_t keep_pace(struct gate *gate, uint64_t now_ns)
 {
     uint64_t busy_ns = busy_now_ns(gate, now_ns), percent = (uint64_t)gate->session.core_percent;
-    if (!session_keeps_pace(&gate->session)) {
+    gate->keeps_pace = session_keeps_pace(&gate->session, now_ns);
+    if (!gate->keeps_pace) {
         gate->alone_since_ns = 0;
         gate->resting = false;
         return NEVER;
@@ -244,13 +246,11 @@ static uint64_t reconnect_delay_ns(struct gate *gate, bool connected, uint64_t n
 
 static void disconnect(struct gate *gate, uint64_t now_ns)
 {
-    int fd = gate->socket_fd;
-    gate->connect_at_ns = now_ns + reconnect_delay_ns(gate, fd >= 0, now_ns);
-    gate->socket_fd = -1; /* first: a child forked now must not close what gets the number next */
-    if (fd >= 0) {
-        close(fd);
+    bool connected = gate->socket.fd >= 0;
+    gate->connect_at_ns = now_ns + reconnect_delay_ns(gate, connected, now_ns);
+    descriptor_close(&gate->socket);
+    if (connected)
         say_debug("the daemon at %s is gone", settings.socket_path);
-    }
     bool denied = gate->session.phase == DENIED;
     gate->in_bytes = 0;
     session_disconnected(&gate->session, now_ns);
@@ -262,27 +262,30 @@ static void disconnect(struct gate *gate, uint64_t now_ns)
 
 static void connect_if_due(struct gate *gate, uint64_t now_ns)
 {
-    if (gate->socket_fd >= 0 || now_ns < gate->connect_at_ns)
+    if (gate->socket.fd >= 0 || now_ns < gate->connect_at_ns)
         return;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, settings.socket_path, sizeof(address.sun_path));
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
-        if (fd >= 0)
-            close(fd);
+    struct descriptor opened = descriptor_of(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (opened.fd < 0 || connect(opened.fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+        descriptor_close(&opened);
         session_unreachable(&gate->session, now_ns);
         disconnect(gate, now_ns);
         return;
     }
-    gate->socket_fd = fd;
+    gate->socket = opened;
     session_connected(&gate->session, bill_now(gate, now_ns), now_ns);
     gate_flush(gate);
 }
 
 static void receive(struct gate *gate, uint64_t now_ns)
 {
-    for (int frames = 0; frames < OUT_FRAMES && gate->socket_fd >= 0; frames++) {
-        ssize_t got = recv(gate->socket_fd, gate->in + gate->in_bytes, FRAME_BYTES - gate->in_bytes, MSG_DONTWAIT);
+    for (int frames = 0; frames < OUT_FRAMES && gate->socket.fd >= 0; frames++) {
+        if (!descriptor_is_ours(&gate->socket)) { /* the program has closed it: the daemon is there, and is resumed with */
+            disconnect(gate, now_ns);
+            return;
+        }
+        ssize_t got = recv(gate->socket.fd, gate->in + gate->in_bytes, FRAME_BYTES - gate->in_bytes, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (got <= 0) {
@@ -304,20 +307,41 @@ static void receive(struct gate *gate, uint64_t now_ns)
 
 /* ---- the thread */
 
+/* What wakes the thread, made again if the program has closed it; false if there can be none. */
+static bool can_be_woken(struct gate *gate)
+{
+    int ends[2];
+    if (descriptor_is_ours(&gate->wake_read) && descriptor_is_ours(&gate->wake_write))
+        return true;
+    descriptor_close(&gate->wake_read);
+    descriptor_close(&gate->wake_write);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return false;
+    gate->wake_read = descriptor_of(ends[0]);
+    gate->wake_write = descriptor_of(ends[1]);
+    return gate->wake_read.fd >= 0 && gate->wake_write.fd >= 0;
+}
+
+/* Should the program close the pair meanwhile, its end wakes us; what was closed keeps its meaning until we are awake. */
 static void sleep_until(struct gate *gate, uint64_t until_ns, uint64_t now_ns)
 {
-    struct pollfd polled[2] = {{.fd = gate->wake_fd, .events = POLLIN}, {.fd = gate->socket_fd, .events = POLLIN}};
+    uint64_t most_ns = can_be_woken(gate) ? SECOND : LOOK_UNWOKEN_NS;
+    int socket_fd = descriptor_is_ours(&gate->socket) ? gate->socket.fd : -1;
+    struct pollfd polled[2] = {{.fd = gate->wake_read.fd, .events = POLLIN}, {.fd = socket_fd, .events = POLLIN}};
     if (gate->session.out_bytes)
         polled[1].events |= POLLOUT;
+    if (gate->socket.fd != socket_fd)
+        return; /* it was closed just now */
     uint64_t sleep_ns = until_ns > now_ns ? until_ns - now_ns : 0;
-    struct timespec timeout = to_timespec(sleep_ns < SECOND ? sleep_ns : SECOND);
+    struct timespec timeout = to_timespec(sleep_ns < most_ns ? sleep_ns : most_ns);
     gate->sleeps_until_ns = now_ns + sleep_ns;
     pthread_mutex_unlock(&gate->lock);
     ppoll(polled, 2, &timeout, NULL);
     pthread_mutex_lock(&gate->lock);
     gate->sleeps_until_ns = 0;
-    uint64_t count;
-    if ((polled[0].revents & POLLIN) && read(gate->wake_fd, &count, sizeof(count)) < 0)
+    char woken[64];
+    if ((polled[0].revents & POLLIN) && descriptor_is_ours(&gate->wake_read) &&
+        recv(gate->wake_read.fd, woken, sizeof(woken), MSG_DONTWAIT) < 0)
         say_debug("cannot read the wake-up of %s: %s", gate->key, strerror(errno));
 }
 
@@ -336,9 +360,9 @@ static void *agent(void *argument)
         receive(gate, now_ns);
         uint64_t next_ns = do_what_is_due(gate, now_ns);
         gate_flush(gate);
-        if (gate->session.broken && gate->socket_fd >= 0)
+        if (gate->session.broken && gate->socket.fd >= 0)
             disconnect(gate, now_ns);
-        if (gate->socket_fd < 0 && gate->connect_at_ns < next_ns)
+        if (gate->socket.fd < 0 && gate->connect_at_ns < next_ns)
             next_ns = gate->connect_at_ns;
         sleep_until(gate, next_ns, now_ns);
     }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -75,7 +74,7 @@ static void make_gate(struct gate *gate, CUdevice device)
 {
     size_t total_bytes = 0;
     gate->device = device;
-    gate->socket_fd = -1;
+    gate->wake_read = gate->wake_write = gate->socket = NO_DESCRIPTOR;
     init_lock(gate);
     write_key(device, gate->key, sizeof(gate->key));
     write_identity(gate);
@@ -90,8 +89,7 @@ static void make_gate(struct gate *gate, CUdevice device)
         say("%s cannot page memory: allocations stay native, and must fit beside those of others", gate->key);
     gate->made_ns = clock_ns();
     session_begin(&gate->session, gate->made_ns);
-    gate->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    gate->started = gate->wake_fd >= 0 && agent_start(gate);
+    gate->started = agent_start(gate);
     if (!gate->started)
         say("cannot start a thread for %s: it is used ungated", gate->key);
 }
@@ -136,9 +134,9 @@ void gates_forget(void)
     for (int i = 0; i < MAX_GATES; i++) {
         if (!gates[i].started)
             continue;
-        close(gates[i].wake_fd);
-        if (gates[i].socket_fd >= 0)
-            close(gates[i].socket_fd);
+        descriptor_close(&gates[i].wake_read);
+        descriptor_close(&gates[i].wake_write);
+        descriptor_close(&gates[i].socket);
     }
     memset(gates, 0, sizeof(gates));
     atomic_store(&gates_made, 0);
@@ -162,19 +160,18 @@ void gates_say_last(void)
 
 void gate_wake(struct gate *gate, uint64_t by_ns)
 {
-    uint64_t one = 1;
     if (gate->sleeps_until_ns <= by_ns)
         return;
     gate->sleeps_until_ns = 0;
-    if (write(gate->wake_fd, &one, sizeof(one)) < 0)
+    if (descriptor_is_ours(&gate->wake_write) && send(gate->wake_write.fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         say_debug("cannot wake the thread of %s: %s", gate->key, strerror(errno));
 }
 
 void gate_flush(struct gate *gate)
 {
     struct session *session = &gate->session;
-    while (gate->socket_fd >= 0 && session->out_bytes) {
-        ssize_t sent = send(gate->socket_fd, session->out, session->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (session->out_bytes && descriptor_is_ours(&gate->socket)) {
+        ssize_t sent = send(gate->socket.fd, session->out, session->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent <= 0) {
             gate_wake(gate, 0); /* the thread waits until there is room, or finds out why there is none */
             return;
@@ -188,7 +185,7 @@ void gate_refresh(struct gate *gate)
 {
     struct session *session = &gate->session;
     bool open = session_may_run(session) && !gate->resting;
-    bool paced = (session->holds && session->limited_present) || session_keeps_pace(session);
+    bool paced = (session->holds && session->limited_present) || gate->keeps_pace;
     bool shallow = paced && session->shallow;
     if (open == gate->open && paced == gate->paced && shallow == gate->shallow)
         return;

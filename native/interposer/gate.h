@@ -20,6 +20,7 @@
 
 #include "abi.h"
 #include "cancel.h"
+#include "descriptor.h"
 #include "gpu_clock.h"
 #include "session.h"
 #include "worked.h"
@@ -93,11 +94,11 @@ struct gate {
     bool used_lately;
     uint64_t looked_ns, used_ns;
     /* without a daemon: how long it was busy, against what its quota lets it */
-    bool resting;
+    bool keeps_pace, resting;
     uint64_t alone_since_ns, alone_busy_ns;
     /* the thread */
     bool started;
-    int wake_fd, socket_fd;
+    struct descriptor wake_read, wake_write, socket; /* the first two: a pair of sockets, whose end raises no signal */
     uint64_t sleeps_until_ns; /* 0: awake */
     uint8_t in[FRAME_BYTES];
     size_t in_bytes;

@@ -309,9 +309,10 @@ bool session_may_run(const struct session *s)
     return is_let || (s->holds && !s->dropping);
 }
 
-bool session_keeps_pace(const struct session *s)
+bool session_keeps_pace(const struct session *s, uint64_t now_ns)
 {
-    bool is_alone = s->ungated || (s->phase != READY && (s->holds || (is_refused(s) && !waits_for_room(s))));
+    bool holds_on = s->holds && now_ns >= s->silent_since_ns + HOLD_ALONE_NS;
+    bool is_alone = s->ungated || (s->phase != READY && (holds_on || (is_refused(s) && !waits_for_room(s))));
     return is_alone && s->core_percent < 100 && !s->scheduling_off;
 }
 

@@ -5,8 +5,8 @@
  * 3. When the daemon is away for 5 s, or silent for 10 s while somebody waits for it, the program runs ungated, within the
  *    limits last told. It never fails because the daemon is away.
  * 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
- * 5. Who has the GPU when the daemon dies keeps it: nobody else can be granted it meanwhile. Without a daemon whoever has a
- *    quota keeps to it by himself.
+ * 5. Who has the GPU when the daemon dies keeps it: nobody else can be granted it meanwhile, and he is billed for it. When no
+ *    daemon is back after 2 s, whoever runs and has a quota keeps to it by himself.
  * 6. A lease is of one connection. While there is none the last one holds, and RESUME tells what was taken under it. From
  *    then on nothing is decided by it: who wants memory waits for the daemon's answer, which voids the lease; a new one is
  *    told behind it.
@@ -27,6 +27,7 @@
 #define OUT_FRAMES 64
 #define AWAY_NS (5 * SECOND)
 #define SILENCE_NS (10 * SECOND)
+#define HOLD_ALONE_NS (2 * SECOND)
 #define KEEP_ALIVE_NS (3 * SECOND)
 #define DRAIN_PATIENCE_NS (100 * MS)
 #define REPORT_MEMORY_NS (10 * MS)
@@ -91,7 +92,7 @@ bool session_put_off(const struct session *s);
 void session_unreachable(struct session *s, uint64_t now_ns);
 bool session_may_run(const struct session *s);
 /* It has a quota, and nobody but itself to keep it to that. */
-bool session_keeps_pace(const struct session *s);
+bool session_keeps_pace(const struct session *s, uint64_t now_ns);
 /* A thread comes to the gate, or leaves it. */
 void session_wait(struct session *s, uint64_t now_ns);
 void session_stop_waiting(struct session *s);

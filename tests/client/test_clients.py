@@ -315,11 +315,8 @@ def test_pids_are_real(daemon: DaemonProcess) -> None:
         assert row["pid"] == os.getpid()
 
 
-def test_who_finds_no_room_waits_until_there_is(caplog: pytest.LogCaptureFixture) -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="nvshare-test-") as name,
-        running(Path(name), bounds={"clients_per_pod": 1}) as daemon,
-    ):
+def test_who_finds_no_room_waits_until_there_is(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    with running(tmp_path, bounds={"clients_per_pod": 1}) as daemon:
         daemon.set_quota("full", memory_bytes=100)
         first = connect(daemon, "full")
         with Client(gpu_key(), sock_dir=str(daemon.sock_dir), pod="full") as second:
@@ -329,7 +326,5 @@ def test_who_finds_no_room_waits_until_there_is(caplog: pytest.LogCaptureFixture
             with second.gpu():
                 assert second.session.phase is Phase.READY
     told = [line for line in caplog.messages if "has no room" in line]
-    assert told == [
-        "the daemon has no room for this client (too_many_in_pod): it waits, and asks again;"
-        " end other programs"
-    ]
+    words = "the daemon has no room for this client (too_many_in_pod): it waits, and asks again; end other programs"
+    assert told == [words]
