@@ -9,6 +9,7 @@ Rules:
 5. A pod is charged at least what it uses and at most what it could have allocated.
 6. While scheduling is off nobody holds, waits, drains or is late; everybody was told.
 7. A question about memory is answered within twice the time that a recalled lease has to come back.
+8. Whatever a client says that it has allocated and may have is believed.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ def check_all(world: World) -> None:
     health = getattr(world.core, "health", None)
     if health is not None and (health.books_wrong or health.clock_went_back):
         world.broken("books", f"the core itself says: {health.last_fault}")
+    for name, books in getattr(world.core, "gpus", {}).items():
+        for tenant in books.tenants.values():
+            if tenant.figures.claims_cut:
+                text = f"{tenant.figures.claims_cut} words of {tenant.pod} on {name} were not believed"
+                world.broken("claims", text)
     for client in world.clients.values():
         for seq, (_, asked_ns) in client.asking.items():
             if world.now_ns - asked_ns > ANSWER_NS and client.connected:

@@ -31,6 +31,7 @@ RULES: Final = {
     "told percent": "clients know their quota",
     "limits": "the limits in force are those that were set",
     "books": "the charge of a pod with a memory limit covers what it uses, and no more than it could",
+    "claims": "no honest word on memory is doubted",
     "off": "turning scheduling off leaves nothing behind, and everybody is told",
     "no deadline": "while anybody waits there is a deadline",
     "spin": "a deadline is in the future, and does something",

@@ -13,6 +13,7 @@ from nvshare.core.books.figures import PodFigures
 from nvshare.core.books.whereabouts import Whereabouts
 from nvshare.core.gpu import Gpu
 from nvshare.core.limits import PodLimits
+from nvshare.core.notices import Notices
 from nvshare.core.settings import Settings
 from nvshare.core.standing import MEANING, TRANSITIONS, Standing
 from nvshare.core.tenant import Tenant
@@ -49,7 +50,7 @@ def places(gpu: Gpu, tenant: Tenant) -> set[Standing]:
 
 
 def standing_at(at: Standing, percent: int) -> tuple[Gpu, Tenant]:
-    gpu = Gpu("GPU-0", 16 << 30, 0, Settings(), 0, Whereabouts())
+    gpu = Gpu("GPU-0", 16 << 30, 0, Settings(), 0, Whereabouts(), Notices())
     tenant = Tenant("pod", PodLimits(0, percent), 16 << 30, 10**9, PodFigures(), 0)
     for step in WAY[at]:
         gpu.move(tenant, step, 1)

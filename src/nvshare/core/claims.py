@@ -47,6 +47,15 @@ class Claims:
         self.cut += 1
         return self.most_bytes if used_bytes > 0 else 0
 
+    def note_cut(self) -> None:
+        """What all say together cannot be true."""
+        self.cut += 1
+
+    def take_cut(self) -> int:
+        """How many claims were cut since this was last asked."""
+        cut, self.cut = self.cut, 0
+        return cut
+
     def of_all(self, used_bytes: int) -> int:
         """What all of them say together; what of it can be true."""
         return self.most_bytes if used_bytes > self.most_bytes and self._limit_bytes else used_bytes

@@ -21,6 +21,7 @@ from nvshare.core.books.residence import Residence
 from nvshare.core.books.returning import Returning
 from nvshare.core.books.whereabouts import Whereabouts
 from nvshare.core.effects import Effect
+from nvshare.core.notices import Misdeed, Notices
 from nvshare.core.settings import Settings
 from nvshare.core.standing import (
     ABSENT,
@@ -53,6 +54,7 @@ class Gpu:
         "key",
         "line",
         "look",
+        "notices",
         "pace",
         "recalls",
         "residence",
@@ -70,6 +72,7 @@ class Gpu:
         settings: Settings,
         now_ns: int,
         whereabouts: Whereabouts,
+        notices: Notices,
         order: int = 0,
         override_ns: int = 0,
     ) -> None:
@@ -87,6 +90,7 @@ class Gpu:
         self.returning = Returning()
         self.recalls = Agenda()  # until when answers to whom wait for others' memory
         self.whereabouts = whereabouts
+        self.notices = notices
         self.hinted = Hinted()
         self.look = Look(order)
 
@@ -106,6 +110,7 @@ class Gpu:
             floor.take_draining(tenant)
         elif was == UNDRAINED:
             floor.take_undrained(tenant)
+            tenant.figures.overlap(tenant.hold.overlapped_ns(now_ns))
             self.residence.let_go_late(tenant)
             if not floor.undrained:
                 self.figures.end_overlap(now_ns)
@@ -156,6 +161,10 @@ class Gpu:
         elif to == ABSENT:
             del self.tenants[tenant.pod]
             self.whereabouts.go(tenant.pod, self)
+
+    def notice(self, misdeed: Misdeed, tenant: Tenant, now_ns: int) -> None:
+        """For the log; it is counted by whoever calls."""
+        self.notices.put(misdeed, tenant.pod, self.key, now_ns)
 
     def unseat(self, tenant: Tenant) -> bool:
         """Take one that waits out of its place, to change what the place is computed from."""

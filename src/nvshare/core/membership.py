@@ -4,7 +4,9 @@ Rules:
 1. A process that comes back on a new connection replaces what it was in one step: its hold, its place in
    line and its memory are never counted twice, and never free in between.
 2. A hold that a process claims to have is believed if its daemon was restarted, or if we know of it. Any
-   other is dropped at once.
+   other is dropped at once. One that ended with the connection, or when scheduling was switched, is honestly
+   claimed. Any other nobody granted: it is counted for its pod, and if there are many of them they are no
+   longer taken for holds.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from nvshare.core.books.idlers import ACTIVE_NS
 from nvshare.core.effects import DropReason, Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import Gpu
 from nvshare.core.limits import PodLimits
+from nvshare.core.notices import Misdeed
 from nvshare.core.policy import billing, gates, residency, turns
 from nvshare.core.standing import ASKING, IDLE, IN_LINE, OUTSIDE, RESUMING
 from nvshare.core.tenant import Client, Tenant
@@ -73,6 +76,7 @@ def resume(
     former: Client | None,
     event: events.ClientResumed,
     scheduling_on: bool,
+    switched_ns: int,
     now_ns: int,
     out: list[Effect],
 ) -> Client:
@@ -83,7 +87,6 @@ def resume(
     _tell_terms(client, scheduling_on, out)
     expected = gpu.returning.back(event.former)
     restarted = expected is not None
-    known = restarted or (former is not None and former.holds)
     if former is not None:
         _replace(gpu, former, client, event, now_ns, out)
     elif expected is not None:
@@ -93,8 +96,12 @@ def resume(
     tenant.memory.resume(client.key, event.former, *memory, now_ns, out)
     gpu.set_used(tenant, tenant.memory.believed_bytes)
     if scheduling_on and event.holds and not client.holds:
-        turns.resume_hold(gpu, client, known, now_ns, out)
-        residency.resume_member(gpu, tenant, now_ns)
+        honest = restarted or (former is not None and former.may_have_held(switched_ns))
+        if honest or _believes_hold(gpu, tenant, now_ns):
+            turns.resume_hold(gpu, client, restarted, now_ns, out)
+            residency.resume_member(gpu, tenant, now_ns)
+        else:
+            out.append(client.drop_for[DropReason.TURN])
     if scheduling_on and event.wants and not client.holds:
         turns.request(gpu, client, now_ns, out, back=restarted)
     if tenant.standing == OUTSIDE:
@@ -126,8 +133,17 @@ def _replace(
         out.append(client.drop_for[DropReason.TURN])
 
 
+def _believes_hold(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
+    """One of its processes says that it holds, and nobody granted it that (rule 2)."""
+    tenant.figures.refuse_hold()
+    gpu.notice(Misdeed.HOLD, tenant, now_ns)
+    return tenant.habits.doubts.believes_hold(now_ns)
+
+
 def find_hold(gpu: Gpu, client: Client, busy_ns: int, now_ns: int, out: list[Effect]) -> None:
     """It works and is not known to hold: its grant was lost by a crossing. It is billed, and dropped."""
+    if not _believes_hold(gpu, client.tenant, now_ns):
+        return
     if client.wants:
         _stop_asking(gpu, client, now_ns)
     client.tell_busy(busy_ns)

@@ -307,6 +307,8 @@ class MemoryAccount:
             self.claims.see_charges(self.charged_bytes)
             if self._waiting:
                 self._serve(now_ns, out)
+        elif self.limit_bytes and self.used_bytes > self.claims.most_bytes:
+            self.claims.note_cut()
 
     def ask(self, client: int, seq: int, asked_bytes: int, now_ns: int, out: list[Effect]) -> None:
         share = self.shares.get(client)

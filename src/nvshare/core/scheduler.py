@@ -22,6 +22,7 @@ from nvshare.core.effects import Effect, Greet, TellScheduling
 from nvshare.core.gpu import Gpu
 from nvshare.core.grant import COUNTING_VERSION, Recalls
 from nvshare.core.limits import Limits
+from nvshare.core.notices import Misdeed, Notices
 from nvshare.core.policy import billing, decide, standstill, turns, uncontended
 from nvshare.core.policy.measured import measured
 from nvshare.core.settings import Settings
@@ -47,6 +48,7 @@ class Scheduler:
         self.gpus: dict[str, Gpu] = {}
         self.clients: dict[int, Client] = {}
         self._whereabouts = Whereabouts()
+        self.notices = Notices()
         self.limits = Limits()
         self.observations = Observations()
         self._recalls = Recalls()
@@ -251,8 +253,10 @@ class Scheduler:
             raise ValueError(f"client {event.former:016x} is of another pod or GPU")
         self.clients.pop(event.former, None)
         client = self.clients[event.client] = membership.resume(
-            gpu, tenant, former, event, self.on, now_ns, out
+            gpu, tenant, former, event, self.on, self._switched_ns, now_ns, out
         )
+        if tenant.memory.claims.cut:
+            self._note_cut(gpu, tenant, now_ns)
         self._after_membership(gpu, tenant, client, now_ns, out)
 
     def _gpu_for_newcomer(self, key: int, gpu_key: str, now_ns: int) -> Gpu:
@@ -317,12 +321,19 @@ class Scheduler:
         gpu, tenant = client.gpu, client.tenant
         memory = tenant.memory
         memory.report(key, used_bytes, seq, now_ns, out)
+        if memory.claims.cut:
+            self._note_cut(gpu, tenant, now_ns)
         if memory.used_bytes != tenant.lodging.used_bytes:
             gpu.set_used(tenant, memory.believed_bytes)
         if gpu.residence.dirty:
             self._advance(gpu, now_ns, out)
         else:
             self._touch(gpu)
+
+    def _note_cut(self, gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+        """A process said that it has what it cannot have."""
+        tenant.figures.cut_claims(tenant.memory.claims.take_cut())
+        gpu.notice(Misdeed.MEMORY, tenant, now_ns)
 
     def _memory_asked(self, event: events.MemoryAsked, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event.client)
@@ -336,6 +347,8 @@ class Scheduler:
             return
         gpu, tenant = client.gpu, client.tenant
         tenant.memory.lease_returned(client.key, event.generation, event.used_bytes, now_ns, out)
+        if tenant.memory.claims.cut:
+            self._note_cut(gpu, tenant, now_ns)
         gpu.watch_recall(tenant)
         gpu.set_used(tenant, tenant.memory.believed_bytes)
         self._advance(gpu, now_ns, out)
@@ -354,6 +367,7 @@ class Scheduler:
                 self.settings,
                 now_ns,
                 self._whereabouts,
+                self.notices,
                 order,
                 override_ns,
             )

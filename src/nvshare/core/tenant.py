@@ -32,14 +32,16 @@ SHALLOW: Final = 4
 class Absence:
     """Of a client whose connection ended."""
 
-    __slots__ = ("presumed_ns", "since_ns")
+    __slots__ = ("held", "presumed_ns", "since_ns")
 
     def __init__(self) -> None:
         self.since_ns = 0
+        self.held = False  # when it began
         self.presumed_ns = 0  # what it was billed then without having told
 
-    def began(self, now_ns: int) -> None:
+    def began(self, now_ns: int, held: bool) -> None:
         self.since_ns = now_ns
+        self.held = held
 
     def presume(self, bill_ns: int) -> None:
         self.presumed_ns = bill_ns
@@ -262,9 +264,14 @@ class Client:
         self.hints = hints
 
     def disconnect(self, now_ns: int) -> None:
-        self.tenant.gate.connected -= self.connected
-        self.connected = False
-        self.absence.began(now_ns)
+        if self.connected:
+            self.tenant.gate.connected -= 1
+            self.connected = False
+            self.absence.began(now_ns, self.holds)
+
+    def may_have_held(self, switched_ns: int) -> bool:
+        """Without having heard that its hold ended: with its connection, or when scheduling was switched."""
+        return self.absence.held or (self.grants > 0 and self.granted_ns <= switched_ns)
 
     def presume(self, bill_ns: int) -> None:
         self.absence.presume(bill_ns)
@@ -298,12 +305,29 @@ TRUSTED_DISPUTES: Final = 2
 DISTRUST_NS: Final = 60_000_000_000
 
 
-class Doubts:
-    """Where a tenant was billed for less than the card worked for it (``policy.measured``)."""
+FOUND_HOLDS_MOST: Final = 60
+"""In DISTRUST_NS. Word of a hold's end, or of its beginning, may be lost with a connection."""
 
-    __slots__ = ("_anew_ns", "_caught", "_caught_ns", "_measured_ns", "_unbilled_ns")
+
+class Doubts:
+    """Where a tenant was billed for less than the card worked for it (``policy.measured``).
+
+    And holds of it that nobody knew of: that happens, but not all the time.
+    """
+
+    __slots__ = (
+        "_anew_ns",
+        "_caught",
+        "_caught_ns",
+        "_found",
+        "_found_since_ns",
+        "_measured_ns",
+        "_unbilled_ns",
+    )
 
     def __init__(self) -> None:
+        self._found = 0
+        self._found_since_ns = 0
         self._measured_ns = -1
         self._anew_ns = 0  # what NVML tells of the time before is not compared
         self._unbilled_ns = 0
@@ -338,6 +362,13 @@ class Doubts:
             self._caught = 0
         self._caught += 1
         self._caught_ns = now_ns
+
+    def believes_hold(self, now_ns: int) -> bool:
+        """One of its clients says that it works, and nobody knows of a hold."""
+        if now_ns > self._found_since_ns + DISTRUST_NS:
+            self._found, self._found_since_ns = 0, now_ns
+        self._found += 1
+        return self._found <= FOUND_HOLDS_MOST
 
     def distrusted(self, now_ns: int) -> bool:
         return self._caught > TRUSTED_DISPUTES and now_ns <= self._caught_ns + DISTRUST_NS

@@ -22,6 +22,10 @@ class _Shown(NamedTuple):
     gpu_time_ns: int
     billed_ns: int
     disputes: int
+    claims_cut: int
+    false_holds: int
+    late_drains: int
+    overlap_ns: int
     entitled_ns: int
     throttled_ns: int
     swap_ns: int
@@ -38,6 +42,10 @@ _TOTALS: Final[tuple[tuple[Metric, Callable[[_Row], Sample]], ...]] = (
     (c.POD_OCCUPIED, lambda r: (r.labels, r.totals.gpu_time_ns / 1e9)),
     (c.POD_BILLED, lambda r: (r.labels, r.totals.billed_ns / 1e9)),
     (c.POD_DISPUTES, lambda r: (r.labels, r.totals.disputes)),
+    (c.POD_CLAIMS_CUT, lambda r: (r.labels, r.totals.claims_cut)),
+    (c.POD_FALSE_HOLDS, lambda r: (r.labels, r.totals.false_holds)),
+    (c.POD_LATE_DRAINS, lambda r: (r.labels, r.totals.late_drains)),
+    (c.POD_OVERLAP, lambda r: (r.labels, r.totals.overlap_ns / 1e9)),
     (c.POD_ENTITLED, lambda r: (r.labels, r.totals.entitled_ns / 1e9)),
     (c.POD_THROTTLED, lambda r: (r.labels, r.totals.throttled_ns / 1e9)),
     (c.POD_SWAP, lambda r: (r.labels, r.totals.swap_ns / 1e9)),
@@ -136,7 +144,7 @@ def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
         _Shown(
             gpu.gpu_time_ns(tenant),
             gpu.billed_ns(tenant),
-            figures.disputes,
+            *_misdeeds(figures),
             gpu.entitled_ns(tenant),
             gpu.throttled_ns(tenant),
             gpu.swap_ns(figures),
@@ -145,12 +153,22 @@ def _of_tenant(view: View, gpu: GpuCopy, tenant: TenantCopy) -> _Row:
     )
 
 
+def _misdeeds(figures: PodFiguresCopy) -> tuple[int, int, int, int, int]:
+    return (
+        figures.disputes,
+        figures.claims_cut,
+        figures.false_holds,
+        figures.late_drains,
+        figures.overlap_ns,
+    )
+
+
 def _of_departed(view: View, gpu: GpuCopy, pod: str, figures: PodFiguresCopy) -> _Row:
     labels = (*view.pod_labels(pod), gpu.gpu)
     totals = _Shown(
         figures.gpu_time_ns,
         figures.billed_ns,
-        figures.disputes,
+        *_misdeeds(figures),
         figures.entitled_ns,
         figures.throttled_ns,
         figures.swap_ns,

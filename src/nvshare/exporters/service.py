@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from nvshare.core import events
-from nvshare.core.tenant import Tenant
 from nvshare.exporters.activity import Activity
 from nvshare.exporters.collect import Collector
 from nvshare.exporters.names import ProcessNames
@@ -203,16 +202,7 @@ class MetricsService:
         clients = self._hub.scheduler.clients
         wanted = (clients[client].awaits_nvml or clients[client].work.alone_ns for client, _ in worked)
         if gpu.gpu_time.is_behind or any(wanted) or any(worked_ns for _, worked_ns in worked):
-            tenants = {clients[client].tenant for client, _ in worked}
-            disputes = {tenant: tenant.figures.disputes for tenant in tenants}
             self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked))
-            self._tell_disputes(reading.uuid, disputes)
-
-    def _tell_disputes(self, gpu: str, before: dict[Tenant, int]) -> None:
-        for tenant, disputes in before.items():
-            if tenant.figures.disputes > disputes:
-                why = "NVML says that the GPU worked longer for it"
-                self._hub.repeats.warning("bill disputed", tenant.pod, pod=tenant.pod, gpu=gpu, why=why)
 
     def _note_step(self, held_ns: int) -> None:
         self._hub.counters.callbacks.add(held_ns)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 from nvshare.core.account import NEVER
 from nvshare.core.effects import Effect, Grant, Greet
 from nvshare.core.events import ClientDisconnected, Event, StoodStill, Woken
+from nvshare.core.notices import WHY
 from nvshare.core.scheduler import Scheduler
 from nvshare.node import logs
 from nvshare.node.counters import Counters
@@ -77,6 +78,13 @@ class Hub:
         self.changed = True
         if effects:
             self.perform(effects)
+        if self.scheduler.notices.waiting:
+            self._tell_notices()
+
+    def _tell_notices(self) -> None:
+        """Pods that did what they should not."""
+        for misdeed, pod, gpu in self.scheduler.notices.take():
+            self.repeats.warning(misdeed.value, pod, pod=pod, gpu=gpu, why=WHY[misdeed])
 
     def perform(self, effects: list[Effect]) -> None:
         told = self.told

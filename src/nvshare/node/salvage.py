@@ -24,7 +24,12 @@ _NS_MAX: Final = 1 << 62
 _UNSIGNED_MAX: Final = (1 << 64) - 1
 _NAME_MAX: Final = 256
 CLIENTS_MAX: Final = 65_536
-_COUNTERS: Final = frozenset({"gpu_time_ns", "billed_ns", "disputes", "wait_counts", "wait_sum_ns"})
+_COUNTERS: Final = frozenset(
+    (
+        *("gpu_time_ns", "billed_ns", "wait_counts", "wait_sum_ns"),
+        *("disputes", "claims_cut", "false_holds", "late_drains", "overlap_ns"),
+    )
+)
 
 
 class SavedClient(msgspec.Struct, frozen=True):

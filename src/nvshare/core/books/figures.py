@@ -127,6 +127,10 @@ class PodTotals(NamedTuple):
     left_ns: int
     billed_ns: int = 0  # what was written down by a daemon that did not count it yet has none
     disputes: int = 0
+    claims_cut: int = 0
+    false_holds: int = 0
+    late_drains: int = 0
+    overlap_ns: int = 0
 
 
 class PodFigures:
@@ -134,15 +138,19 @@ class PodFigures:
 
     __slots__ = (
         "billed_ns",
+        "claims_cut",
         "disputes",
         "each_mark",
         "entitled_mark_ns",
         "entitled_ns",
+        "false_holds",
         "gpu_time_ns",
         "last_worked_ns",
+        "late_drains",
         "left_ns",
         "lock_wait",
         "outside_since_ns",
+        "overlap_ns",
         "part_ns",
         "quota_changed_ns",
         "ready_since_ns",
@@ -155,6 +163,10 @@ class PodFigures:
         self.gpu_time_ns = 0
         self.billed_ns = 0
         self.disputes = 0  # bills that NVML contradicted
+        self.claims_cut = 0  # what it said of its memory and cannot be true
+        self.false_holds = 0  # holds it claimed that nobody granted
+        self.late_drains = 0  # turns it did not let go of in time
+        self.overlap_ns = 0  # it ran beside others because of that
         self.entitled_ns = 0
         self.throttled_ns = 0
         self.swap_ns = 0
@@ -175,6 +187,10 @@ class PodFigures:
         found.gpu_time_ns = self.gpu_time_ns
         found.billed_ns = self.billed_ns
         found.disputes = self.disputes
+        found.claims_cut = self.claims_cut
+        found.false_holds = self.false_holds
+        found.late_drains = self.late_drains
+        found.overlap_ns = self.overlap_ns
         found.entitled_ns = self.entitled_ns
         found.throttled_ns = self.throttled_ns
         found.swap_ns = self.swap_ns
@@ -204,12 +220,20 @@ class PodFigures:
             self.left_ns,
             self.billed_ns,
             self.disputes,
+            self.claims_cut,
+            self.false_holds,
+            self.late_drains,
+            self.overlap_ns,
         )
 
     def restore(self, totals: PodTotals) -> None:
         self.gpu_time_ns = totals.gpu_time_ns
         self.billed_ns = totals.billed_ns
         self.disputes = totals.disputes
+        self.claims_cut = totals.claims_cut
+        self.false_holds = totals.false_holds
+        self.late_drains = totals.late_drains
+        self.overlap_ns = totals.overlap_ns
         self.entitled_ns = totals.entitled_ns
         self.throttled_ns = totals.throttled_ns
         self.swap_ns = totals.swap_ns
@@ -263,8 +287,24 @@ class PodFigures:
         self.billed_ns += bill_ns
         return bill_ns
 
+    # ---- misdeeds ----------------------------------------------------------------------------
+
     def dispute(self) -> None:
         self.disputes += 1
+
+    def cut_claims(self, cut: int) -> None:
+        self.claims_cut += cut
+
+    def refuse_hold(self) -> None:
+        self.false_holds += 1
+
+    def drain_late(self) -> None:
+        self.late_drains += 1
+
+    def overlap(self, overlap_ns: int) -> None:
+        self.overlap_ns += overlap_ns
+
+    # ---- bills without a hold ----------------------------------------------------------------
 
     def charge(self, bill_ns: int) -> None:
         """Billed without a hold."""

@@ -34,6 +34,7 @@ class Hold:
         "late",
         "late_ns",
         "lost",
+        "overlap_mark_ns",
         "shared",
         "told",
         "unused_ns",
@@ -56,6 +57,7 @@ class Hold:
         self.lost = False  # a client that tells its busy time left without doing so
         self.late_ns = -1  # since when it runs beside others undrained
         self.late = False  # that is its own doing: it did not let go when it should have
+        self.overlap_mark_ns = 0  # until when that is counted
 
     def admit(self, client: Client, lag_ns: int) -> None:
         if self.client is None:
@@ -110,6 +112,12 @@ class Hold:
 
     def be_late(self) -> None:
         self.late = True
+
+    def overlapped_ns(self, now_ns: int) -> int:
+        """By its own doing, since this was last asked."""
+        since_ns = now_ns - self.overlap_mark_ns if self.late else 0
+        self.overlap_mark_ns = now_ns
+        return since_ns
 
     def drop(self, now_ns: int) -> None:
         self.dropped_ns = now_ns
@@ -226,7 +234,7 @@ class Floor:
         self.looks.put(tenant, now_ns)
         hold = tenant.hold
         hold.exclusive = False
-        hold.late_ns = now_ns
+        hold.late_ns = hold.overlap_mark_ns = now_ns
 
     def take_holder(self) -> None:
         self.holder = None

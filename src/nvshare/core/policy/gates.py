@@ -48,13 +48,13 @@ def close_gates(gpu: Gpu, tenant: Tenant, reason: DropReason, out: list[Effect])
     if not tenant.gate.several:
         for client in tenant.clients.values():
             if client.holds and not client.dropping:
-                _close_gate(gpu, client, reason, out)
+                close_gate(gpu, client, reason, out)
         return
     for client in tenant.open():
-        _close_gate(gpu, client, reason, out)
+        close_gate(gpu, client, reason, out)
 
 
-def _close_gate(gpu: Gpu, client: Client, reason: DropReason, out: list[Effect]) -> None:
+def close_gate(gpu: Gpu, client: Client, reason: DropReason, out: list[Effect]) -> None:
     client.close()
     gpu.figures.dropped(reason)
     out.append(client.drop_for[reason])

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core.gpu import Gpu
+from nvshare.core.notices import Misdeed
 from nvshare.core.policy import billing, lag
 from nvshare.core.tenant import Client, Tenant
 
@@ -55,4 +56,5 @@ def _dispute(gpu: Gpu, tenant: Tenant, unbilled_ns: int, held_ns: int, at_ns: in
     if caught_ns:
         billing.charge(gpu, tenant, caught_ns)
         tenant.figures.dispute()
+        gpu.notice(Misdeed.BILL, tenant, now_ns)
         doubts.caught(now_ns)

@@ -18,6 +18,7 @@ from typing import Final
 from nvshare.core.account import NEVER, WHOLE
 from nvshare.core.effects import DropReason, Effect
 from nvshare.core.gpu import Gpu
+from nvshare.core.notices import Misdeed
 from nvshare.core.policy import billing, gates, lag, turn_end, undrained
 from nvshare.core.standing import ASKING, DRAINING, HOLDING, IDLE, IN_LINE, OUTSIDE, TOGETHER
 from nvshare.core.tenant import UNLIMITED_PERCENT, Client, Tenant
@@ -135,8 +136,8 @@ def resume_hold(gpu: Gpu, client: Client, known: bool, now_ns: int, out: list[Ef
     gpu.activate(tenant, now_ns)
     standing = tenant.standing
     if standing >= HOLDING:
-        if standing == DRAINING:
-            gates.close_gates(gpu, tenant, DropReason.TURN, out)
+        if standing >= DRAINING:
+            gates.close_gate(gpu, client, DropReason.TURN, out)
         return
     tenant.seat.begin_wait(now_ns)
     quiet = floor.holder is None and not floor.draining and gpu.residence.founder is None
@@ -211,6 +212,8 @@ def drop(gpu: Gpu, tenant: Tenant, reason: DropReason, now_ns: int, out: list[Ef
     tenant.hold.drop(now_ns)
     exchanging = gpu.residence.founder is not None
     if tenant.habits.late_turns and not exchanging:
+        tenant.hold.be_late()
+        gpu.notice(Misdeed.OVERLAP, tenant, now_ns)
         undrained.leave_undrained(gpu, tenant, now_ns + undrained.grace_ns(gpu, tenant), now_ns)
         return
     gpu.move(tenant, DRAINING, now_ns)

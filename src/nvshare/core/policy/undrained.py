@@ -27,6 +27,7 @@ from nvshare.core.books.line import URGENT_NS
 from nvshare.core.books.pace import MS, SECOND, TURN_MIN_NS
 from nvshare.core.effects import DropReason, Effect, Unresponsive
 from nvshare.core.gpu import Gpu
+from nvshare.core.notices import Misdeed
 from nvshare.core.policy import billing, gates
 from nvshare.core.standing import HOLDING, UNDRAINED
 from nvshare.core.tenant import Tenant
@@ -75,6 +76,9 @@ def leave_undrained(gpu: Gpu, tenant: Tenant, look_ns: int, now_ns: int) -> None
 def give_up_waiting(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     """The grace period is over (rule 1)."""
     for tenant in list(gpu.floor.draining):
+        tenant.figures.drain_late()
+        gpu.notice(Misdeed.DRAIN, tenant, now_ns)
+        tenant.hold.be_late()
         leave_undrained(gpu, tenant, now_ns, now_ns)
         if gpu.residence.founder is not None:  # then it was waited for so long
             _note_unresponsive(gpu, tenant, out)
@@ -117,6 +121,7 @@ def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
 
 def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     hold, floor = tenant.hold, gpu.floor
+    tenant.figures.overlap(hold.overlapped_ns(now_ns))
     if tenant.open():
         if hold.dropped_ns < 0:
             hold.drop(now_ns)

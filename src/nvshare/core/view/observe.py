@@ -34,6 +34,10 @@ class PodFiguresCopy(NamedTuple):
     gpu_time_ns: int
     billed_ns: int
     disputes: int
+    claims_cut: int
+    false_holds: int
+    late_drains: int
+    overlap_ns: int
     entitled_ns: int
     entitled_mark_ns: int
     throttled_ns: int
@@ -336,6 +340,10 @@ def _pod_figures(figures: PodFigures) -> tuple[Any, ...]:
         figures.gpu_time_ns,
         figures.billed_ns,
         figures.disputes,
+        figures.claims_cut,
+        figures.false_holds,
+        figures.late_drains,
+        figures.overlap_ns,
         figures.entitled_ns,
         figures.entitled_mark_ns,
         figures.throttled_ns,

@@ -28,6 +28,32 @@ POD_DISPUTES = row(
     " was billed the rest. Caught again and again, it is billed by what it holds.",
     "scheduler",
 )
+POD_CLAIMS_CUT = row(
+    "nvshare_pod_memory_claims_cut_total",
+    POD_GPU,
+    "Times a process of the pod said that it had allocated more than it can have: more than the pod's limit,"
+    " or without one many times the GPU's memory. What cannot be true is not counted as used.",
+    "scheduler",
+)
+POD_FALSE_HOLDS = row(
+    "nvshare_pod_false_holds_total",
+    POD_GPU,
+    "Times a process of the pod said that it held the GPU and nobody had granted it that. It is told to let"
+    " go, and gains nothing.",
+    "scheduler",
+)
+POD_LATE_DRAINS = row(
+    "nvshare_pod_late_drains_total",
+    POD_GPU,
+    "Turns of the pod that it did not let go of in time, so that the next tenant was let in beside it.",
+    "scheduler",
+)
+POD_OVERLAP = row(
+    "nvshare_pod_overlap_seconds_total",
+    POD_GPU,
+    "Time the pod kept the GPU beside others, because it did not let go of it in time.",
+    "scheduler",
+)
 POD_ENTITLED = row(
     "nvshare_pod_gpu_entitled_seconds_total",
     POD_GPU,

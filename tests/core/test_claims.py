@@ -1,0 +1,164 @@
+"""What a process says of its memory counts as far as it can be true, and no honest word is doubted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nvshare.core import effects, events
+from nvshare.core.claims import OVERSUBSCRIBED
+from nvshare.core.notices import Misdeed
+
+from .clients import GIB, SECOND, Clients
+
+HUGE = 1 << 63
+
+
+def claimed(clients: Clients, version: int, how: str) -> None:
+    """A process of the pod says, in one of the ways there are, that it has allocated an immense amount."""
+    key = clients.register("liar", version=version)
+    if how == "used":
+        clients.feed(events.MemoryUsed(key, HUGE))
+    elif how == "reserved":
+        clients.register("liar")
+        clients.feed(events.LeaseReturned(key, 1, 0))
+        clients.feed(events.MemoryAsked(key, 1, HUGE))
+        clients.feed(events.MemoryAsked(key, 2, GIB))
+        clients.feed(events.MemoryUsed(key, HUGE, 2))
+    elif how == "returned":
+        sibling = clients.register("liar")
+        clients.feed(events.LeaseReturned(key, 1, HUGE))
+        clients.feed(events.MemoryUsed(sibling, HUGE))
+    elif how == "resumed":
+        clients.feed(events.ClientDisconnected(key))
+        clients.feed(events.ClientResumed(99, "liar", "GPU-0", key, False, True, 0, HUGE, 1, HUGE))
+    elif how == "restarted":
+        clients.restart(SECOND)
+        clients.come_back(1)
+        clients.feed(events.ClientResumed(99, "liar", "GPU-0", key, False, True, 0, HUGE))
+    elif how == "many":
+        for _ in range(8):
+            clients.feed(events.MemoryUsed(clients.register("liar"), HUGE))
+
+
+@pytest.mark.parametrize(
+    ("version", "how"),
+    [
+        (3, "used"),
+        (2, "used"),
+        (3, "reserved"),
+        (3, "returned"),
+        (3, "resumed"),
+        (3, "restarted"),
+        (3, "many"),
+    ],
+)
+def test_a_pod_that_claims_more_than_its_limit_displaces_nobody(version: int, how: str) -> None:
+    clients = Clients()
+    clients.limit("liar", memory_bytes=GIB)
+    neighbour = clients.register("neighbour", used_bytes=12 * GIB)
+    clients.ask(neighbour)
+    claimed(clients, version, how)
+    clients.ask(clients.register("liar"))
+    clients.run(20 * SECOND)
+    assert clients.holders() >= {"neighbour", "liar"}, "both fit"
+    assert clients.gpu().wait_queue_clients == 0
+    assert not clients.gpu().overloaded
+    assert clients.tenant("liar").used_bytes <= GIB
+    figures = clients.core.gpus["GPU-0"].tenants["liar"].figures
+    assert figures.claims_cut > 0
+    assert Misdeed.MEMORY in {notice.misdeed for notice in clients.core.notices.take()}
+
+
+def test_without_a_limit_a_claim_counts_like_the_whole_card() -> None:
+    """Its slices are as long as those of one that really fills the card."""
+    slices = []
+    for used_bytes in (16 * GIB, HUGE):
+        clients = Clients()
+        clients.ask(clients.register("neighbour", used_bytes=12 * GIB))
+        key = clients.register("liar")
+        clients.feed(events.MemoryUsed(key, used_bytes))
+        clients.ask(key)
+        clients.run(400 * SECOND)
+        slices.append((clients.gpu().slice_ns, round(clients.percents(2000 * SECOND)["neighbour"])))
+    assert slices[0] == slices[1]
+
+
+def test_paged_memory_of_several_cards_is_no_lie() -> None:
+    clients = Clients()
+    key = clients.register("big")
+    clients.feed(events.MemoryUsed(key, 3 * 16 * GIB))
+    assert clients.tenant("big").used_bytes == 3 * 16 * GIB
+    clients.feed(events.MemoryUsed(key, OVERSUBSCRIBED * 16 * GIB + 1))
+    assert clients.tenant("big").used_bytes == OVERSUBSCRIBED * 16 * GIB
+
+
+def honest(clients: Clients, pod: str, used_bytes: int) -> None:
+    tenant = clients.core.gpus["GPU-0"].tenants[pod]
+    assert tenant.lodging.used_bytes == used_bytes
+    assert tenant.figures.claims_cut == 0
+
+
+def test_what_was_allocated_before_a_limit_was_lowered_is_believed() -> None:
+    """Its report was under way, or it had not read of the new limit yet."""
+    clients = Clients()
+    clients.limit("pod", memory_bytes=10 * GIB)
+    key = clients.register("pod")
+    clients.limit("pod", memory_bytes=GIB)
+    clients.feed(events.MemoryUsed(key, 8 * GIB))
+    honest(clients, "pod", 8 * GIB)
+    clients.limit("pod", memory_bytes=2 * GIB)
+    clients.feed(events.MemoryUsed(key, 9 * GIB))
+    honest(clients, "pod", 9 * GIB)
+    sibling = clients.register("pod")  # now it must ask
+    clients.feed(events.LeaseReturned(key, clients.core.clients[key].tenant.memory.shares[key].generation, 0))
+    clients.feed(events.MemoryUsed(key, 9 * GIB))
+    clients.feed(events.MemoryUsed(sibling, 9 * GIB))
+    assert clients.tenant("pod").used_bytes == 2 * GIB, "and both had nothing"
+
+
+def test_what_was_allocated_before_there_was_a_limit_is_believed() -> None:
+    clients = Clients()
+    first, second = clients.register("pod"), clients.register("pod")
+    told = clients.limit("pod", memory_bytes=GIB)
+    recalled = {
+        effect.client: effect.generation for effect in told if isinstance(effect, effects.RecallLease)
+    }
+    clients.feed(events.MemoryUsed(first, 7 * GIB))
+    clients.feed(events.LeaseReturned(first, recalled[first], 8 * GIB))
+    clients.feed(events.LeaseReturned(second, recalled[second], 4 * GIB))
+    honest(clients, "pod", 12 * GIB)
+    clients.feed(events.MemoryUsed(first, 3 * GIB))
+    honest(clients, "pod", 7 * GIB)
+    clients.feed(events.MemoryUsed(first, 8 * GIB))
+    assert clients.tenant("pod").used_bytes == 7 * GIB, "it asks for more, and is refused"
+
+
+@pytest.mark.parametrize("written_down", [True, False])
+def test_a_former_daemon_knew_what_a_process_has(written_down: bool) -> None:
+    """More than the limit, which had been lowered. Daemons before did not write it down."""
+    clients = Clients()
+    clients.limit("pod", memory_bytes=10 * GIB)
+    key = clients.register("pod", used_bytes=8 * GIB)
+    clients.limit("pod", memory_bytes=GIB)
+    checkpoint = clients.core.checkpoint(clients.now_ns)
+    if not written_down:
+        records = tuple(replace(record, memory_bytes=0) for record in checkpoint.clients)
+        checkpoint = replace(checkpoint, clients=records)
+    clients.restart(SECOND, checkpoint)
+    clients.come_back(key)
+    assert clients.tenant("pod").used_bytes == (8 * GIB if written_down else GIB)
+
+
+def test_what_one_may_have_that_is_not_back_is_not_promised_to_others() -> None:
+    clients = Clients()
+    clients.limit("pod", memory_bytes=10 * GIB)
+    clients.register("pod", used_bytes=7 * GIB)
+    clients.restart(SECOND)
+    clients.run(30 * SECOND)
+    sibling = clients.register("pod")
+    told = clients.feed(events.MemoryAsked(sibling, 1, 4 * GIB))
+    assert [type(effect) for effect in told] == [effects.Refused]
+    mute = clients.feed(events.ClientRegistered(77, "pod", "GPU-0", 2))
+    assert effects.TellMemoryLimit(77, 1) in mute

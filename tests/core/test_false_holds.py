@@ -1,0 +1,112 @@
+"""Processes that say they hold the GPU, and nobody granted them that, gain nothing by it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nvshare.core import effects, events
+from nvshare.core.notices import Misdeed
+from nvshare.core.tenant import FOUND_HOLDS_MOST
+
+from .clients import MS, SECOND, Clients
+
+
+class Liar:
+    """A process that comes back again and again on a new connection, each time as if it held the GPU."""
+
+    def __init__(self, clients: Clients, pod: str, wants: bool, leaves: bool) -> None:
+        self.clients = clients
+        self.key = clients.register(pod)
+        self.wants = wants
+        self.leaves = leaves  # ends its connection before, so that its hold seems to have ended with that
+        self.told = 0
+
+    def lie(self) -> list[effects.Effect]:
+        clients = self.clients
+        former = clients.here.pop(self.key)
+        busy_ns = clients.busy_ns(former)
+        if self.leaves:
+            clients.feed(events.ClientDisconnected(former.key))
+        self.key = clients._add(replace(former, holds=True, wants=False, granted_ns=clients.now_ns))
+        clients.here[self.key].busy_ns = busy_ns
+        self.told += 1
+        return clients.feed(
+            events.ClientResumed(
+                self.key, former.pod, former.gpu, former.key, True, self.wants, busy_ns, 0, worked_ns=busy_ns
+            )
+        )
+
+
+@pytest.mark.parametrize("wants", [False, True])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_repeated_thousands_of_times_they_gain_nothing(wants: bool, leaves: bool) -> None:
+    clients = Clients()
+    for pod, percent in (("liar", 10), ("first", 40), ("second", 50)):
+        clients.limit(pod, percent)
+    liar = Liar(clients, "liar", wants, leaves)
+    for pod in ("first", "second"):
+        clients.ask(clients.register(pod))
+    before = dict(clients.had_ns)
+    began_ns = clients.now_ns
+    for _ in range(3_000):
+        clients.run(20 * MS)
+        known = clients.core.clients[liar.key].holds
+        told = liar.lie()
+        dropped = effects.Drop(liar.key, effects.DropReason.TURN) in told
+        assert dropped or known, f"{told}"
+    passed_ns = clients.now_ns - began_ns
+    got = {
+        pod: 100 * (had_ns - before.get((pod, gpu), 0)) / passed_ns
+        for (pod, gpu), had_ns in clients.had_ns.items()
+    }
+    assert got["liar"] <= 15.0, f"{got}"
+    assert got["first"] >= 38.0, f"{got}"
+    assert got["second"] >= 48.0, f"{got}"
+    minutes = 1 + passed_ns // (60 * SECOND)
+    assert clients.gpu().overlaps <= FOUND_HOLDS_MOST * minutes, "once a lie, before"
+    assert clients.core.gpus["GPU-0"].tenants["liar"].figures.false_holds >= 2_000
+
+
+def test_they_are_counted_and_their_pod_is_named() -> None:
+    clients = Clients()
+    clients.limit("liar", 10)
+    liar = Liar(clients, "liar", wants=False, leaves=False)
+    for _ in range(5):
+        clients.run(SECOND)
+        liar.lie()
+        clients.run(10 * MS)
+    tenant = clients.core.gpus["GPU-0"].tenants["liar"]
+    assert tenant.figures.false_holds == 5
+    assert {(notice.misdeed, notice.pod) for notice in clients.core.notices.take()} == {
+        (Misdeed.HOLD, "liar")
+    }
+
+
+def test_who_lost_its_connection_while_it_held_is_no_liar() -> None:
+    clients = Clients()
+    key = clients.register("pod")
+    clients.ask(key)
+    for _ in range(20):
+        clients.run(SECOND)
+        clients.feed(events.ClientDisconnected(key))
+        key = clients.come_back(key)
+        clients.run(SECOND)
+        if not clients.here[key].holds:
+            clients.ask(key)
+    assert clients.core.gpus["GPU-0"].tenants["pod"].figures.false_holds == 0
+
+
+def test_who_did_not_hear_that_scheduling_was_switched_is_no_liar() -> None:
+    clients = Clients()
+    key = clients.register("pod")
+    clients.ask(key)
+    clients.run(SECOND)
+    held = clients.here[key]
+    clients.feed(events.SchedulingSet(False))
+    clients.feed(events.SchedulingSet(True))
+    clients.feed(events.ClientDisconnected(key))
+    assert held.holds
+    clients.come_back(key)
+    assert clients.core.gpus["GPU-0"].tenants["pod"].figures.false_holds == 0
