@@ -84,9 +84,13 @@ def test_a_process_resumes_once_a_second_at_most(daemon: DaemonProcess) -> None:
     """Between its claim to hold and the DROP_LOCK it could work as long as a kernel lasts."""
     liar = daemon.client("liar")
     started = time.monotonic()
-    for _ in range(4):
+    for _ in range(2):
         former, liar = liar, daemon.connect()
         assert liar.resume(former, held_ns=10**9).type is T.RESUMED
         former.close()
-    assert time.monotonic() - started > 2.5, "all but the first wait for a second"
-    assert daemon.counters()["events"]["resumes_delayed"] == 3
+    for _ in range(2):  # nor is it quicker to be somebody new in between
+        former, liar = daemon.client("liar"), daemon.connect()
+        assert liar.resume(former, held_ns=10**9).type is T.RESUMED
+        former.close()
+    assert time.monotonic() - started > 3.5
+    assert daemon.counters()["events"]["resumes_delayed"] == 4

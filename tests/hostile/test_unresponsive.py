@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -87,4 +88,30 @@ def test_a_reload_decides_about_who_is_marked_already(open_path: Path) -> None:
         settings.write_text("on_unresponsive: kill\n")
         os.kill(daemon.pid, signal.SIGHUP)
         assert ended_by(pid) == signal.SIGKILL
+        daemon.wait_words("action=killed")
+
+
+def test_it_does_not_help_to_come_back_as_somebody_new_all_the_time(open_path: Path) -> None:
+    """It registers and resumes that registration, with the claim to hold, instead of letting go."""
+    environment = {**HASTE, "NVSHARE_ON_UNRESPONSIVE": "kill"}
+    with running(open_path, environment=environment, bounds={"resume_every_ns": 0}) as daemon:
+        daemon.set_quota("default/other", core_percent=60)
+
+        def hang() -> Raw:
+            raw = Raw(daemon.path)
+            raw.register()
+            raw.lock()
+            return raw
+
+        def come_back(raw: Raw) -> None:
+            while True:
+                fresh, again = Raw(daemon.path), Raw(daemon.path)
+                fresh.register()
+                again.resume(fresh, held_ns=10**9, request_seq=1)
+                raw.close()
+                raw = again
+                time.sleep(0.2)  # as long as it works, so that each hold is newer than the one before
+
+        with always_busy(daemon, "default/other"), stranger(hang, then=come_back) as pid:
+            assert ended_by(pid) == signal.SIGKILL
         daemon.wait_words("action=killed")

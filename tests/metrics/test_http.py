@@ -16,7 +16,7 @@ import uvloop
 
 from nvshare.metrics import http
 from nvshare.metrics.exposition import OPENMETRICS_TYPE, TEXT_TYPE
-from nvshare.metrics.http import HEADER_BYTES, Pages, Server
+from nvshare.metrics.http import HEADER_BYTES, Pages, Server, _Connection
 from nvshare.metrics.web_config import Guard
 from nvshare.node.bounds import Bounds
 from nvshare.node.counters import Counters
@@ -259,6 +259,54 @@ def test_a_header_of_32_kib_is_taken() -> None:
         port.close()
 
     on_loop(work)
+
+
+def test_a_header_of_many_lines_is_refused() -> None:
+    """They cost more than their bytes: 4000 lines of one connection would stop the daemon for 10 ms."""
+
+    async def work() -> None:
+        port = Port()
+        status, _, _ = await port.get("/healthz", **{f"X_{number}": "y" for number in range(100)})
+        assert status == 200
+        status, _, _ = await port.get("/healthz", **{f"X_{number}": "y" for number in range(200)})
+        assert status == 431
+        port.close()
+
+    on_loop(work)
+
+
+def test_one_connection_is_read_in_each_round_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: list[int] = []
+
+    async def work() -> None:
+        port = Port()
+        connections = [await port.open() for _ in range(50)]
+        for _, writer in connections:
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        number = 0
+
+        def count() -> None:
+            nonlocal number
+            number += 1
+            asyncio.get_running_loop().call_soon(count)
+
+        taken = _Connection.take
+
+        def take(connection: _Connection, data: bytes) -> None:
+            rounds.append(number)
+            taken(connection, data)
+
+        monkeypatch.setattr(_Connection, "take", take)
+        count()
+        for reader, writer in connections:
+            line = await asyncio.wait_for(reader.readline(), PATIENCE_SEC)
+            assert line.split()[1] == b"200"
+            writer.close()
+        port.close()
+
+    on_loop(work)
+    assert len(rounds) == 50
+    assert len(set(rounds)) == 50
 
 
 def test_a_larger_one_is_refused_also_in_one_piece() -> None:

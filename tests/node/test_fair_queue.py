@@ -109,7 +109,7 @@ def test_a_round_reads_no_more_of_a_flood_than_its_time(world: World) -> None:
     for number in range(100):
         world.talker("uid:1", f"flood-{number}")
     world.rounds(1)
-    assert sum(world.rounds(1).values()) <= 10 + fair_queue._HOLDERS_FIRST
+    assert sum(world.rounds(1).values()) <= 10
 
 
 def test_each_owner_has_its_turn_in_each_round(world: World) -> None:
@@ -161,6 +161,20 @@ def test_who_was_told_to_let_go_is_read_at_once(world: World) -> None:
     late.owner.let_go(late)
     holder.owner.let_go(holder)
     assert late.name not in world.rounds(2)
+
+
+def test_holders_take_no_more_than_half_of_their_owners_time(world: World) -> None:
+    """However many there are of them, and each of them has its turn."""
+    talkers = [world.talker("pod:flood", f"flood-{number}") for number in range(60)]
+    world.rounds(2)
+    for talker in talkers[:30]:
+        talker.owner.hold(talker)
+        talker.owner.drop(talker)
+    found = world.rounds(60)
+    assert sum(found.values()) <= 60 * 10
+    assert len(found) == 60, "those that hold nothing are read, too"
+    for talker in talkers[:30]:
+        talker.owner.let_go(talker)
 
 
 def test_an_owner_that_has_said_all_leaves_the_others_their_time(world: World) -> None:

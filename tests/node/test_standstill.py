@@ -31,7 +31,8 @@ class Watched:
     def __init__(self) -> None:
         self.now_ns = 100 * SECOND
         loop: Any = StoppedLoop()
-        self.hub = Hub(Scheduler(), loop, Counters(), lambda: self.now_ns)
+        self.worked_ns = 0
+        self.hub = Hub(Scheduler(), loop, Counters(), lambda: self.now_ns, lambda: self.worked_ns)
         self.hub.feed(events.GpuSeen("GPU-0", 1 << 34))
 
     def standstills(self) -> tuple[int, int]:
@@ -93,6 +94,24 @@ def test_a_loop_that_is_busy_with_messages_does_not_stand_still() -> None:
         watched.hub.take(events.MemoryUsed(1, 0), watched.now_ns)
         watched.hub.arm(watched.now_ns)
     assert watched.standstills() == (0, 0)
+
+
+def test_a_loop_that_is_busy_with_anything_else_does_not_stand_still() -> None:
+    """Say with requests for metrics, which anybody can send who holds the GPU."""
+    watched = Watched()
+    watched.hub.probe(watched.now_ns)
+    watched.let_one_hold()
+    for _ in range(10):
+        watched.pass_time(5 * SECOND)
+        watched.worked_ns += 5 * SECOND
+        watched.hub.probe(watched.now_ns)
+    assert watched.standstills() == (0, 0)
+    watched.pass_time(5 * SECOND)
+    watched.worked_ns += SECOND
+    watched.hub.probe(watched.now_ns)
+    times, lost_ns = watched.standstills()
+    assert times == 1
+    assert 3 * SECOND < lost_ns <= 4 * SECOND
 
 
 def test_starting_up_is_no_standstill() -> None:

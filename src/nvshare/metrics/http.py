@@ -2,7 +2,8 @@
 
 Rules:
 1. A connection has 10 s to say its whole header, from when it is accepted or from the first byte of its next
-   request; a header has 32 KiB, whether it comes in one piece or in many; an answer is read within a minute.
+   request; a header has 32 KiB and 128 lines, whether it comes in one piece or in many; an answer is read
+   within a minute. In each round of the loop one connection is read.
 2. There are 512 connections. One more takes the place of the one that has been idle longest, or that has not
    agreed on TLS for longest and had half a second for it.
 3. Rendering yields to the loop between families; compressing happens in a thread.
@@ -17,6 +18,7 @@ import logging
 import math
 import socket
 import zlib
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, cast
 
@@ -35,12 +37,16 @@ from nvshare.metrics.web_config import Guard, TooBusy
 
 HEADER_SEC: Final = 10.0
 HEADER_BYTES: Final = 32_768
+HEADER_LINES: Final = 128
 OPENING_SEC: Final = 0.5
 ANSWER_SEC: Final = 60.0
 IDLE_SEC: Final = 75
 CONNECTIONS: Final = 512
 SCRAPES_AT_ONCE: Final = 4
 FULL_PAUSE_SEC: Final = 0.1
+_TOO_MANY_LINES: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+)
 _GZIP_LEAST: Final = 1_400
 _GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS  # 16: with gzip's header and trailer
 
@@ -173,6 +179,7 @@ class _Connection(H11Protocol):
         self._opening = opening
         self._limit: asyncio.TimerHandle | None = None
         self._waits_for_header = False
+        self._lines = 0  # of the present request
         self.idle_since = (0.0, 0)
 
     @property
@@ -189,6 +196,17 @@ class _Connection(H11Protocol):
         self._arm(HEADER_SEC, True)
 
     def data_received(self, data: bytes) -> None:
+        self._server.queue(self, data)
+
+    def take(self, data: bytes) -> None:
+        """What it has sent, in its turn."""
+        if self.transport.is_closing():
+            return
+        self._lines += data.count(b"\n")
+        if self._lines > HEADER_LINES:
+            self.transport.write(_TOO_MANY_LINES)
+            self.transport.close()
+            return
         super().data_received(data)
         if self.answering:
             if self._waits_for_header or self._limit is None:
@@ -197,6 +215,7 @@ class _Connection(H11Protocol):
             self._arm(HEADER_SEC, True)
 
     def on_response_complete(self) -> None:
+        self._lines = 0
         super().on_response_complete()
         self.idle_since = self._server.moment()
         if not self.answering:
@@ -251,9 +270,31 @@ class Server:
         self.room_made: Callable[[], None] = lambda: None
         self._guard = guard
         self._most = connections
+        self._unread: deque[tuple[_Connection, bytes]] = deque()  # of connections that are not read meanwhile
+        self._reading = False  # one has been read in this round of the loop
         self._moments = 0
         self._opening: dict[asyncio.Task[None], _Opening] = {}  # in order of arrival
         self._ending: set[asyncio.Task[None]] = set()  # those whose connection has, or had, another place
+
+    def queue(self, connection: _Connection, data: bytes) -> None:
+        """One of them is read in each round of the loop, so that nobody else waits for all of them."""
+        if self._reading:
+            connection.transport.pause_reading()
+            self._unread.append((connection, data))
+            return
+        self._reading = True
+        self.loop.call_soon(self._read_next)
+        connection.take(data)
+
+    def _read_next(self) -> None:
+        if not self._unread:
+            self._reading = False
+            return
+        self.loop.call_soon(self._read_next)
+        connection, data = self._unread.popleft()
+        if not connection.transport.is_closing():
+            connection.transport.resume_reading()
+            connection.take(data)
 
     def moment(self) -> tuple[float, int]:
         """Now, after all moments before: the loop's clock counts in milliseconds."""

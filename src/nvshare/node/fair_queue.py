@@ -163,7 +163,7 @@ class Owner:
         began_ns = clock()
         ends_ns = began_ns + queue.share_ns()
         if self._backlogged:
-            self._read_holders()
+            self._read_holders(ends_ns)
         more = True
         while more and not self._epoll.closed:
             more = self._read_batch(ends_ns)
@@ -190,14 +190,17 @@ class Owner:
                 return False
         return more
 
-    def _read_holders(self) -> None:
-        """Rule 5."""
-        for connection in [*islice(self._dropping, _HOLDERS_FIRST)]:
-            connection.read()
-        for connection in [*islice(self._holding, _HOLDERS_FIRST)]:
-            if self._holding.pop(connection, True) is None:  # to the end, so that all have their turn
-                self._holding[connection] = None
-                connection.read()
+    def _read_holders(self, ends_ns: int) -> None:
+        """Rule 5. Half of its time: those who say without end that they are about to let go are no better."""
+        clock = self._queue.hub.clock
+        half_ns = (clock() + ends_ns) // 2
+        for waited_for in (self._dropping, self._holding):
+            for connection in [*islice(waited_for, _HOLDERS_FIRST)]:
+                if clock() >= half_ns:
+                    return
+                if waited_for.pop(connection, True) is None:  # to the end, so that all have their turn
+                    waited_for[connection] = None
+                    connection.read()
 
     def _note_backlog(self, out_of_time: bool) -> None:
         closed = self._epoll.closed

@@ -14,9 +14,10 @@
 6. A daemon that was stopped, or whose machine gave it no time, tells the core so before anything else: see
    ``core.policy.standstill``. Something of ours runs every PROBE_NS, so nothing for longer than STANDSTILL_NS
    is a standstill. It began when the first timer was due that did not fire. A loop that is merely busy is
-   none, or whoever floods it would be rewarded. CLOCK_MONOTONIC runs while the daemon is stopped. It does not
-   while the machine is suspended, and neither do GPUs, nor the clocks of clients: nobody notices that. With
-   CLOCK_BOOTTIME every suspension would look like a standstill.
+   none, or whoever keeps it busy would be rewarded: time for which its thread had a processor is left out.
+   CLOCK_MONOTONIC runs while the daemon is stopped. It does not while the machine is suspended, and neither
+   do GPUs, nor the clocks of clients: nobody notices that. With CLOCK_BOOTTIME every suspension would look
+   like a standstill.
 """
 
 from __future__ import annotations
@@ -51,11 +52,14 @@ class Hub:
         loop: asyncio.AbstractEventLoop,
         counters: Counters,
         clock: Callable[[], int] = time.monotonic_ns,
+        worked: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self.scheduler = scheduler
         self.loop = loop
         self.counters = counters
         self.clock = clock
+        self._worked = worked  # for how long the loop's thread had a processor
+        self._worked_ns = 0  # what that was at the last probe
         self.told: dict[int, Connection] = {}  # by client id
         self.changed = False  # since the last checkpoint
         self.gathering = False  # for a checkpoint: the GPUs in the books must stay
@@ -140,10 +144,16 @@ class Hub:
         """Called every PROBE_NS, from when the loop runs on (rule 6)."""
         self._ran_ns = min(self._ran_ns, now_ns)
         self.arm(now_ns)
+        self._worked_ns = self._worked()
 
     def _stood_still(self, now_ns: int) -> None:
-        since_ns = max(self._ran_ns, min(self._armed_ns, self._ran_ns + PROBE_NS))
+        """Or was it busy with something that nobody tells us of, like a flood of requests for metrics?"""
+        worked_ns = self._worked() - self._worked_ns
+        since_ns = max(self._ran_ns, min(self._armed_ns, self._ran_ns + PROBE_NS)) + worked_ns
         self._ran_ns = now_ns
+        self._worked_ns += worked_ns
+        if now_ns - since_ns <= PROBE_NS:
+            return
         self.counters.standstills.add(now_ns - since_ns)
         words = "the daemon stood still; that time is billed to nobody"
         self.repeats.warning("stood still", logs.OURSELVES, words, ms=(now_ns - since_ns) // NS_PER_MS)

@@ -28,7 +28,6 @@ class Member:
     connection: Connection | None = None
     command: str = ""
     told: ClientRecord | None = None  # of a former: how far its counters had come
-    resumed_ns: int = -1  # when it last did without a restart of ours; -1: never
 
 
 class Ended(NamedTuple):

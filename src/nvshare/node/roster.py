@@ -17,6 +17,7 @@ from collections import Counter, deque
 from typing import Final
 
 from nvshare.core import events
+from nvshare.core.account import NEVER
 from nvshare.core.limits import PodLimits
 from nvshare.gpu.inventory import Device, GpuError, Inventory
 from nvshare.node import logs, members
@@ -46,6 +47,7 @@ from nvshare.pods.identity import (
 )
 from nvshare.pods.tenancy import Tenancy
 from nvshare.wire.dialects import V3
+from nvshare.wire.lifecycle import State
 from nvshare.wire.messages import Message, MessageType
 
 NOBODY: Final = Peer(Process(0, 0), -1, HOST)
@@ -76,6 +78,7 @@ class Roster:
         self._per_uid: Counter[int] = Counter()
         self._repeats = hub.repeats
         self._queue = FairQueue(hub, bounds)
+        self._came: dict[tuple[Process, str], int] = {}  # when a process last registered or resumed on a GPU
         self.journal: Journal | None = None
 
     # ---- connections -------------------------------------------------------------------------
@@ -306,6 +309,7 @@ class Roster:
             word = events.LimitsSet(pod, ENVIRONMENT, message.memory_limit_bytes)
             self.set_limits(word, owner_of(peer))
         member = self._enter(connection, pod, device.key)
+        self._note_came(member, self.hub.clock())
         self._keep_client(member)
         version = connection.dialect.version
         self.hub.feed(events.ClientRegistered(member.client, pod, device.key, version))
@@ -430,6 +434,7 @@ class Roster:
         now_ns = self.hub.clock()
         if not restarted and self._resumes_too_soon(former, connection, message, now_ns):
             return
+        self._note_came(former, now_ns)
         if not restarted:
             self._strike_out(former, "replaced")  # one event: in between its pod would have less than it has
         elif self.formers.pop(former.client, None) is not None:
@@ -437,7 +442,6 @@ class Roster:
             self._close_pidfd(former.pidfd)
         # After a restart it keeps its id, and so do its series.
         member = self._enter(connection, former.pod, former.gpu, former.client if restarted else 0)
-        member.resumed_ns = -1 if restarted else now_ns
         if not restarted:
             self._keep_client(member, former.client)
         self.hub.feed(
@@ -461,8 +465,8 @@ class Roster:
         self, former: Member, connection: Connection, message: Message, now_ns: int
     ) -> bool:
         """Whoever says that it holds works until it hears that it does not, so saying it is not for free."""
-        rest_ns = former.resumed_ns + self.bounds.resume_every_ns - now_ns
-        if former.resumed_ns < 0 or rest_ns <= 0:
+        rest_ns = self._came.get((former.process, former.gpu), -NEVER) + self.bounds.resume_every_ns - now_ns
+        if rest_ns <= 0:
             return False
         self.hub.counters.events["resumes_delayed"] += 1
         delay_ms = rest_ns // 1_000_000 + 2  # the loop's timers have whole milliseconds, and may be early
@@ -470,8 +474,15 @@ class Roster:
         return True
 
     def _resume_at_last(self, connection: Connection, message: Message) -> None:
-        if connection.owner is not None:  # it has not gone meanwhile
+        if connection.owner is not None and connection.state is State.RESUMING:  # it has not gone meanwhile
             self.resume(connection, message)
+
+    def _note_came(self, member: Member, now_ns: int) -> None:
+        """It registered or resumed; that counts as one, or the former would make the latter free."""
+        if len(self._came) >= self.bounds.clients:
+            since_ns = now_ns - self.bounds.resume_every_ns
+            self._came = {whose: at_ns for whose, at_ns in self._came.items() if at_ns > since_ns}
+        self._came[member.process, member.gpu] = now_ns
 
     def _why_not(self, former: Member | None, peer: Peer, gpu: str, epoch: int) -> str:
         if former is None:

@@ -131,6 +131,8 @@ def resume_hold(gpu: Gpu, client: Client, known: bool, now_ns: int, out: list[Ef
     if tenant.hold.shared:
         tenant.account.expect_all()
     client.come_in(now_ns)
+    if not known and tenant.hold.late_ns >= 0:
+        client.holds_since(tenant.hold.late_ns)
     tenant.account.open(now_ns)
     tenant.figures.begin_work(gpu.figures.shared, now_ns)
     gpu.activate(tenant, now_ns)
