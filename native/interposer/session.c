@@ -369,7 +369,8 @@ static uint64_t ungated_at_ns(const struct session *s)
 uint64_t session_tick(struct session *s, uint64_t now_ns)
 {
     uint64_t next_ns = earlier(session_report(s, now_ns), request_if_stuck(s, now_ns));
-    if (!s->waiting && !s->first_asking)
+    bool is_to_be_dropped = s->holds && s->core_percent < 100;
+    if (!s->waiting && !s->first_asking && !is_to_be_dropped)
         return next_ns;
     if (s->phase == READY) {
         if (now_ns >= s->alive_at_ns + KEEP_ALIVE_NS) {

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from nvshare.client import AsyncClient, Client, ClientRefused
+from nvshare.client.errors import NO_ROOM
 from nvshare.client.place import JITTER_SEC, reconnect_delay_sec
 from nvshare.client.session import Phase, Session
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, gpu_key, running
@@ -326,5 +327,4 @@ def test_who_finds_no_room_waits_until_there_is(caplog: pytest.LogCaptureFixture
             with second.gpu():
                 assert second.session.phase is Phase.READY
     told = [line for line in caplog.messages if "has no room" in line]
-    words = "the daemon has no room for this client (too_many_in_pod): it waits, and asks again;"
-    assert told == [f"{words} end other programs"]
+    assert told == [NO_ROOM % "too_many_in_pod"]

@@ -60,6 +60,7 @@ LIES: Final = (
     Lie("busy 0", 50),
     Lie("claims"),
     Lie("never releasing", bounded=False),
+    Lie("never releasing", settings=(("NVSHARE_ON_UNRESPONSIVE", "kill"),)),
 )
 
 

@@ -1,4 +1,4 @@
-"""A program that closes descriptors it does not own loses nothing of its own, and still keeps its limits."""
+"""A program that closes descriptors it does not own loses nothing of its own, and keeps to its limits."""
 
 from __future__ import annotations
 

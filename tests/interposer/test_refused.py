@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interposer.harness import PATIENCE_SEC, Node, daemon_pid, line_of, stopped, tell
+from tests.interposer.harness import Node, daemon_pid, line_of, stopped, tell
 from tests.interposer.test_memory_limit import drivers_bytes
 from tests.interposer.test_progress import gaps
 from tests.node.harness import DaemonProcess
@@ -126,11 +126,11 @@ def test_without_a_daemon_a_quota_is_kept(node: Node, how: str) -> None:
     assert line_of(child) == "running"
     if how == "killed":
         node.daemon.kill()
-        assert 8 < share_of(node, child, 8) < 32, "before and after the five seconds"
+        time.sleep(1.5)  # for the first 2 s it has the GPU, and is billed for that
+        assert 8 < share_of(node, child, 6) < 32, "before and after the five seconds"
     else:
         with stopped(daemon_pid(node)):
             time.sleep(11)  # until it runs on without the daemon
             assert 8 < share_of(node, child, 4) < 32
     out, _ = node.finish(child)
     assert gaps(out)[0] > 50
-    assert PATIENCE_SEC
