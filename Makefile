@@ -13,7 +13,7 @@ STEPS ?= 10000000
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
+.PHONY: help demo test quick unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ libraries:
 	@$(MAKE) --no-print-directory -s -C native/interposer
 
 test: lint unit ## everything that must pass before a change lands
+
+# What needs no processes, sockets or native libraries: most of what a change breaks, in two minutes.
+quick: lint ## lint, and the tests without processes
+	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify and not slow" tests/core tests/wire tests/sim tests/metrics tests/pods
 
 unit: $(READY) simgpu interposer aarch64 prometheus
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify"

@@ -16,6 +16,8 @@ from .driver_calm import Calm
 from .driver_views import GIB, MS, RULES, SECOND
 from .driver_world import Core, MakeCore, checked_core
 
+pytestmark = pytest.mark.slow
+
 SAMPLE: Final = 40_000  # `make verify-core` is the whole
 SAMPLES: Final = 8
 FOUND_WITHIN: Final = 500_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -12,6 +13,8 @@ from nvshare.core import events
 from nvshare.core.settings import Settings
 
 from .model import GIB, MS, SECOND, Model
+
+pytestmark = pytest.mark.slow
 
 PODS = st.sampled_from(("a", "b", "c", "d"))
 GPUS = st.sampled_from(("GPU-0", "GPU-1"))

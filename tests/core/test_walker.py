@@ -12,6 +12,8 @@ from nvshare.core.settings import Settings
 
 from .model import GIB, MS, SECOND, Model, settle_down
 
+pytestmark = pytest.mark.slow
+
 STEPS: Final = 25_000
 WALKS: Final = 8  # 200,000 steps in all
 CLIENTS_MAX: Final = 12

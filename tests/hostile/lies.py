@@ -45,7 +45,7 @@ class Lie(NamedTuple):
     @property
     def title(self) -> str:
         many = f", {self.processes} processes" if self.processes > 1 else ""
-        return self.name + many + "".join(f", {name}={value}" for name, value in self.settings)
+        return self.name + many + (", killed after 2 s" if self.settings else "")
 
 
 LIES: Final = (
@@ -60,7 +60,7 @@ LIES: Final = (
     Lie("busy 0", 50),
     Lie("claims"),
     Lie("never releasing", bounded=False),
-    Lie("never releasing", settings=(("NVSHARE_ON_UNRESPONSIVE", "kill"),)),
+    Lie("never releasing", settings=(("NVSHARE_ON_UNRESPONSIVE", "kill"), ("NVSHARE_DROP_TIMEOUT_SEC", "2"))),
 )
 
 
