@@ -170,3 +170,10 @@ def test_every_dependency_is_pinned_and_explained() -> None:
 
 def test_the_changelog_has_a_place_for_the_next_change() -> None:
     assert re.findall(r"^## \[([^\]]+)\]", texts()["CHANGELOG.md"], re.MULTILINE)[0] == "Unreleased"
+
+
+def test_tests_that_the_documents_name_exist() -> None:
+    """A promise that names its check is worth as much as the check."""
+    for page, text in pages().items():
+        for name in re.findall(r"\btests/[\w/]+\.py\b", text):
+            assert (ROOT / name).is_file(), f"{page} names {name}"
