@@ -54,7 +54,7 @@ def test_a_refused_word_leaves_no_trace() -> None:
     core = Scheduler()
     with pytest.raises(ValueError, match=r"1\.\.100"):
         core.handle(events.LimitsSet("pod", "ctl", None, 0), 1)
-    assert list(core.limits.pods()) == []
+    assert core.limits.books() == {}
 
 
 @pytest.mark.parametrize("seed", range(30))

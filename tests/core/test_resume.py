@@ -102,6 +102,27 @@ def test_an_empty_checkpoint_starts_an_empty_daemon() -> None:
     assert core.snapshot(0).gpus[0].tenants == ()
 
 
+def test_limits_written_down_are_those_of_the_last_moment() -> None:
+    """The journal up to that moment is forgotten once the checkpoint is on disk."""
+    model = Model()
+    for pod in ("a", "b", "withdrawn"):
+        model.limit(pod, 30)
+        model.register(pod)
+    gathering = Gathering(model.core, lambda gpu: model.core.look(gpu, model.now_ns), model.now_ns)
+    steps = gathering.steps()
+    next(steps)
+    model.limit("a", 10)
+    model.limit("new", 20)
+    model.step(events.LimitsSet("withdrawn", "annotation"))
+    for _ in steps:
+        pass
+    model.limit("b", 40)
+    gathering.finish()
+    model.limit("a", 50)
+    percents = {row[0]: row[3] for row in gathering.result().limits}
+    assert percents == {"a": 10, "b": 40, "new": 20}
+
+
 def test_books_written_down_in_steps_are_of_one_moment_for_each_tenant() -> None:
     """Between two steps a turn ends, time passes, a client comes and one goes."""
     model = Model()

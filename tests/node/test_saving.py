@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from nvshare.core import events
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.checkpoint import Gathering
 from nvshare.gpu.inventory import Inventory
-from nvshare.node import checkpoint
+from nvshare.node import checkpoint, former_life
 from nvshare.node.bounds import Bounds
 from nvshare.node.checkpoint import Draft, Writer
 from nvshare.node.counters import Counters
@@ -49,7 +50,7 @@ def saving(
 
 
 def saved_pods(directory: Path) -> set[str]:
-    saved = checkpoint.load(directory, 1 << 62)
+    saved = checkpoint.load(directory, time.monotonic_ns())
     assert saved is not None
     return {limit[0] for limit in saved.limits}
 
@@ -80,8 +81,9 @@ def test_a_change_during_the_gathering_waits(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("nvshare.node.pieces.PIECE_NS", 0)
 
     async def act(saver: Saver, roster: Roster, writer: Writer) -> None:
-        for number in range(10):
-            roster.hub.feed(events.LimitsSet(f"pod-{number}", "run", 1))
+        roster.hub.feed(events.GpuSeen("GPU-0", 1 << 30))
+        for number in range(1, 11):
+            roster.hub.feed(events.ClientRegistered(number, f"pod-{number}", "GPU-0"))
         first = asyncio.create_task(saver.kept())
         for _ in range(5):
             await asyncio.sleep(0)
@@ -93,6 +95,35 @@ def test_a_change_during_the_gathering_waits(tmp_path: Path, monkeypatch: pytest
         assert writer.written == 2
 
     saving(tmp_path, act)
+
+
+@pytest.mark.parametrize("steps_before", range(5))
+def test_whenever_it_was_set_it_is_in_the_checkpoint_or_after_it(tmp_path: Path, steps_before: int) -> None:
+    """Killed then, the next daemon knows all limits that were answered."""
+
+    async def act(saver: Saver, roster: Roster, writer: Writer) -> None:
+        roster.journal = former_life.load(tmp_path, roster.hub.clock()).journal(tmp_path, Counter())
+        roster.hub.feed(events.GpuSeen("GPU-0", 1 << 30))
+        for number in (1, 2):
+            roster.hub.feed(events.ClientRegistered(number, f"default/pod-{number}", "GPU-0"))
+        for pod in ("default/changed", "default/same"):
+            roster.set_limits(events.LimitsSet(pod, "ctl", None, 50))
+        steps = saver._work(1)
+        for _ in range(steps_before):
+            next(steps, None)
+        roster.set_limits(events.LimitsSet("default/changed", "ctl", None, 10))
+        roster.set_limits(events.LimitsSet("default/new", "ctl", None, 20))
+        for _ in steps:
+            pass
+        roster.set_limits(events.LimitsSet("default/after", "ctl", None, 30))
+        assert writer.drain(PATIENCE_SEC)
+        roster.journal.covered(writer.covered)
+        left = former_life.load(tmp_path, roster.hub.clock())
+        assert left.saved is not None
+        percents = {row[0].removeprefix("default/"): row[3] for row in left.saved.limits}
+        assert percents == {"changed": 10, "same": 50, "new": 20, "after": 30}
+
+    saving(tmp_path, act, every_ns=3_600_000_000_000)
 
 
 def test_whatever_goes_wrong_the_writer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

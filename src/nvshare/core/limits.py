@@ -35,8 +35,9 @@ class LimitsBook:
 
     __slots__ = ("_words",)
 
-    def __init__(self) -> None:
-        self._words: dict[str, _Word] = {}
+    def __init__(self, former: LimitsBook | None = None) -> None:
+        """As ``former`` is now."""
+        self._words: dict[str, _Word] = dict(former._words) if former is not None else {}
 
     def put(
         self, source: str, memory_bytes: int | None, core_percent: int | None, share: bool | None
@@ -96,9 +97,9 @@ class Limits:
         self._books: dict[str, LimitsBook] = {}
         self.memory_sources: dict[str, str] = {}  # who set a pod's memory limit, of those that have one
 
-    def pods(self) -> list[str]:
-        """Those on whose limits some source has said anything."""
-        return list(self._books)
+    def books(self) -> dict[str, LimitsBook]:
+        """By pod, where some source has said anything; none of them ever changes."""
+        return dict(self._books)
 
     def said(self, pod: str) -> dict[str, tuple[int | None, int | None, bool | None]]:
         """What each source has said on a pod's limits: memory, percent, share."""
@@ -116,9 +117,7 @@ class Limits:
         self, pod: str, source: str, memory_bytes: int | None, core_percent: int | None, share: bool | None
     ) -> PodLimits:
         """A pod's limits if that were said; nothing changes."""
-        book = LimitsBook()
-        for other, word in self.said(pod).items():
-            book.put(other, *word)
+        book = LimitsBook(self._books.get(pod))
         book.put(source, memory_bytes, core_percent, share)
         return book.effective()
 
@@ -126,7 +125,7 @@ class Limits:
         self, pod: str, source: str, memory_bytes: int | None, core_percent: int | None, share: bool | None
     ) -> PodLimits:
         """A source says that; the pod's limits from now on."""
-        book = self._books.get(pod) or LimitsBook()
+        book = LimitsBook(self._books.get(pod))  # a new one: who has a copy of ``books`` may read it later
         book.put(source, memory_bytes, core_percent, share)
         limits = book.effective()
         if limits.memory_source == NO_SOURCE:

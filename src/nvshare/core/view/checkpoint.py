@@ -6,8 +6,9 @@ Rules:
 2. An idle tenant is owed what it would be if it woke now, so idle time is no credit.
 3. The books are written down one tenant at a time, so that others may go between. What a tenant owes and
    what its clients were billed is of one moment, counted back to the moment of the beginning. Who is there
-   is of the last moment: who came meanwhile is written down then, with its tenant. What else changed
-   meanwhile is in the next checkpoint, as if it had happened after this one.
+   is of the last moment: who came meanwhile is written down then, with its tenant. So are the limits: the
+   journal ends there, and what is in it is forgotten. What else changed meanwhile is in the next checkpoint,
+   as if it had happened after this one.
 4. Totals of pods that are gone are written down, of the last ones to leave. Those of tenants are, with what
    has not ended yet, except what their clients will tell when they resume. So what a client has told of its
    work is written down as far as it is in the totals of its pod.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from nvshare.core.account import NEVER
 from nvshare.core.books.figures import PodFigures
 from nvshare.core.gpu import Gpu
+from nvshare.core.limits import LimitsBook
 from nvshare.core.policy import lag
 from nvshare.core.standing import RESUMING
 from nvshare.core.tenant import Client, Tenant
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from nvshare.core.scheduler import Scheduler
 
 DEPARTED_SAVED: Final = 256
-Limit = tuple[str, str, int | None, int | None, bool | None]  # pod, source, and its word
 
 
 class Gathering:
@@ -60,7 +61,7 @@ class Gathering:
         self._clients: dict[int, ClientRecord] = {}
         self._lags: dict[tuple[str, str], int] = {}
         self._totals: dict[tuple[str, str], PodRecord] = {}
-        self._limits: list[Limit] = []
+        self._limits: Mapping[str, LimitsBook] = {}  # by pod; none of them changes
         self._present: dict[str, frozenset[str]] = {}  # pods, by GPU
         self._departed: list[tuple[str, Mapping[str, PodFigures]]] = []  # by GPU; none of it changes
         self._on = True
@@ -71,12 +72,9 @@ class Gathering:
             for tenant in list(gpu.tenants.values()):
                 self._write_down(gpu, tenant)
                 yield
-        for pod in books.limits.pods():
-            self._limits += [(pod, source, *word) for source, word in books.limits.said(pod).items()]
-            yield
 
     def finish(self) -> None:
-        """Who is there now. Nothing else: what can be computed later is ``result``'s."""
+        """Who is there now, and all limits. Nothing else: what can be computed later is ``result``'s."""
         books = self._books
         for key in books.clients.keys() - self._seen:
             client = books.clients[key]
@@ -84,6 +82,7 @@ class Gathering:
         self._present = {key: frozenset(gpu.tenants) for key, gpu in books.gpus.items()}
         for gpu in books.gpus.values():
             self._departed.append((gpu.key, gpu.figures.departed.figures()))
+        self._limits = books.limits.books()
         self._on = books.on
 
     def result(self) -> Checkpoint:
@@ -92,7 +91,11 @@ class Gathering:
         lags = [(pod, gpu, lag_ns) for (pod, gpu), lag_ns in self._lags.items() if pod in present[gpu]]
         return Checkpoint(
             clients=tuple(self._clients.values()),
-            limits=tuple(self._limits),
+            limits=tuple(
+                (pod, source, *word)
+                for pod, book in self._limits.items()
+                for source, word in book.words().items()
+            ),
             lags=tuple(lags),
             scheduling_on=self._on,
             taken_ns=self._began_ns,
