@@ -12,6 +12,7 @@ import pytest
 
 from nvshare.node import journal
 from nvshare.node.checkpoint import boot_id
+from nvshare.node.controlling import Rejected
 from nvshare.node.journal import Came, Entry, Journal, Left, Said
 from nvshare.wire.dialects import V2
 from nvshare.wire.messages import MessageType
@@ -167,16 +168,47 @@ def test_lines_that_cannot_be_used_are_left_out(daemon: DaemonProcess) -> None:
     assert daemon.connect().resume(kept).type is T.RESUMED
 
 
-def test_a_word_that_nobody_could_have_said_sets_it_aside(daemon: DaemonProcess) -> None:
-    daemon.client("lost")
+def test_a_word_that_nobody_could_have_said_is_left_out_alone(daemon: DaemonProcess) -> None:
+    daemon.set_quota("before", core_percent=30)
+    kept = daemon.client("kept")
     daemon.kill()
-    book = Journal(daemon.private_dir, boot_id(), [], 100, Counter())
-    book.append(Said("default/x", "oracle", None, 5, None))
-    book.close()
+    with (daemon.private_dir / journal.FILE).open("ab") as file:
+        file.write(journal._line(Said("default/x", "oracle", None, 5, None, number=100)))
+        file.write(journal._line(Said("default/x", "ctl", 1 << 64, None, None, number=101)))
+        file.write(journal._line(Said("default/after", "ctl", None, 40, None, number=102)))
     daemon.start()
     [line] = [line for line in daemon.log if "journal set aside" in line]
-    assert "oracle" in line
-    daemon.client("fresh").cycle()
+    assert "entry 100: unknown source of limits 'oracle'" in line
+    assert "unusable_entries=2" in line
+    for _ in range(2):  # and what was set aside is not needed any more
+        assert limits(daemon, "before")["core_percent"] == 30
+        assert limits(daemon, "after")["core_percent"] == 40
+        killed(daemon)
+    assert daemon.connect().resume(kept).type is T.RESUMED
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 63, 1 << 64, 1 << 80])
+def test_a_limit_that_is_refused_is_not_in_it(daemon: DaemonProcess, memory_bytes: int) -> None:
+    kept = daemon.client("pod")
+    with pytest.raises(
+        Rejected, match=rf"memory limit {memory_bytes} is not within 0\.\.{(1 << 63) - 1} bytes"
+    ):
+        daemon.set_quota("pod", memory_bytes=memory_bytes)
+    kept.round_trip()
+    assert b"said" not in (daemon.private_dir / journal.FILE).read_bytes()
+    killed(daemon)
+    assert not [line for line in daemon.log if "journal set aside" in line]
+    assert daemon.connect().resume(kept).type is T.RESUMED
+
+
+def test_an_environment_may_state_any_number(daemon: DaemonProcess) -> None:
+    raw = daemon.connect()
+    most = (1 << 64) - 1
+    raw.send(T.REGISTER, pod_name="env", pod_namespace="default", gpu_uuid=gpu_key(), memory_limit_bytes=most)
+    raw.client_id = int(raw.expect(T.SCHED_ON).data, 16)
+    killed(daemon)
+    assert limits(daemon, "env")["memory_bytes"] == (1 << 63) - 1
+    assert daemon.connect().resume(raw).type is T.RESUMED
 
 
 # ---- the file alone -----------------------------------------------------------------------------
@@ -253,6 +285,71 @@ def test_what_could_not_be_written_is_written_with_the_next(
     book.append(came(3))
     assert [entry.number for entry in read(tmp_path)] == [1, 2, 3]
     assert (book.error, events[journal.FAILED]) == ("", 1)
+
+
+def test_what_a_full_disk_costs_does_not_grow_with_what_is_unwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried once a second, not with each; no part of a file is left behind."""
+    events: Counter[str] = Counter()
+    now_ns = 0
+    book = Journal(tmp_path, boot_id(), [], 0, events, lambda: now_ns)
+    book.append(came(1))
+    write = os.write
+    tries = 0
+
+    def half(file: int, data: bytes) -> int:
+        nonlocal tries
+        tries += 1
+        return write(file, data[: len(data) // 2])
+
+    monkeypatch.setattr(os, "write", half)
+    for number in range(2, 1002):
+        book.append(came(number))
+    assert tries == 2, "the line, and all anew"
+    now_ns += journal.RETRY_NS
+    for number in range(1002, 1102):
+        book.append(came(number))
+    assert (tries, events[journal.FAILED]) == (3, 1100)
+    assert [entry.number for entry in read(tmp_path)] == [1]
+    assert [path.name for path in tmp_path.iterdir()] == [journal.FILE]
+    monkeypatch.undo()
+    now_ns += journal.RETRY_NS
+    book.append(came(1102))
+    assert [entry.number for entry in read(tmp_path)] == list(range(1, 1103))
+    assert book.error == ""
+
+
+def test_what_is_unwritten_has_the_bound_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next daemon would not read it."""
+    monkeypatch.setattr(journal, "BYTES_MAX", 2000)
+    events: Counter[str] = Counter()
+    now_ns = 0
+    book = Journal(tmp_path, boot_id(), [], 0, events, lambda: now_ns)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda _file, _data: 0)
+        for number in range(1, 1001):
+            book.append(came(number))
+            now_ns += journal.RETRY_NS
+    assert sum(len(line) for _, line in book._uncovered) < 2000
+    assert events[journal.FAILED] == 1000
+    book.append(Left(1))
+    found = read(tmp_path)
+    assert [entry.number for entry in found][:-1] == list(range(1, len(found)))
+    assert 1000 < (tmp_path / journal.FILE).stat().st_size <= 2000
+
+
+def test_a_torn_line_does_not_spoil_what_the_next_daemon_writes(tmp_path: Path) -> None:
+    book_in(tmp_path).append(came(1))
+    with (tmp_path / journal.FILE).open("ab") as file:
+        file.write(b'0123abcd ["said","default/t')
+    for left in (read(tmp_path), []):
+        with (tmp_path / journal.FILE).open("ab") as file:
+            file.write(b'0123abcd ["said","default/t')
+        book = Journal(tmp_path, boot_id(), left, 1, Counter())
+        book.append(came(2))
+        assert [entry.number for entry in read(tmp_path)] == [*(entry.number for entry in left), 2]
+    assert not (tmp_path / "journal.unusable").exists()
 
 
 def test_removed_it_is_made_again(tmp_path: Path) -> None:

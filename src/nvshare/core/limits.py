@@ -13,6 +13,9 @@ SOURCES: Final = ("ctl", "run", "annotation", "env", "default")
 NO_SOURCE: Final = "none"
 """Of a limit that nobody has set."""
 
+MEMORY_MAX_BYTES: Final = (1 << 63) - 1
+"""Of a limit: what messages, files and C programs can all hold."""
+
 
 class PodLimits(NamedTuple):
     """What holds for a pod on each GPU it uses. 0 bytes: no limit. 100 percent: unlimited."""
@@ -44,8 +47,8 @@ class LimitsBook:
     ) -> None:
         if source not in SOURCES:
             raise ValueError(f"unknown source of limits {source!r}; accepted: {', '.join(SOURCES)}")
-        if memory_bytes is not None and memory_bytes < 0:
-            raise ValueError(f"memory limit {memory_bytes} is negative")
+        if memory_bytes is not None and not 0 <= memory_bytes <= MEMORY_MAX_BYTES:
+            raise ValueError(f"memory limit {memory_bytes} is not within 0..{MEMORY_MAX_BYTES} bytes")
         if core_percent is not None and not 1 <= core_percent <= 100:
             raise ValueError(f"compute limit {core_percent} is not within 1..100")
         word = _Word(memory_bytes, core_percent, share)

@@ -62,27 +62,18 @@ def write(path: Path, content: bytes) -> None:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             file.write(content)
         os.fsync(descriptor)
+        beginning.rename(path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # a disk that is full is not to be kept full by it
+            beginning.unlink()
+        raise
     finally:
         os.close(descriptor)
-    beginning.rename(path)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def open_to_append(path: Path, bytes_max: int) -> tuple[int, int]:
-    """A descriptor, and how many bytes are there (rule 1). Raises Unusable and OSErrors."""
-    _check(os.lstat(path), bytes_max)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        found = os.fstat(descriptor)
-        _check(found, bytes_max)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor, found.st_size
 
 
 def replace(path: Path, content: bytes) -> int:
@@ -97,6 +88,8 @@ def replace(path: Path, content: bytes) -> int:
         beginning.rename(path)
     except BaseException:
         os.close(descriptor)
+        with contextlib.suppress(OSError):  # a disk that is full is not to be kept full by it
+            beginning.unlink()
         raise
     return descriptor
 

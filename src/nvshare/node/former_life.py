@@ -13,7 +13,7 @@ from nvshare.node import checkpoint, journal
 from nvshare.node.checkpoint import Saved
 from nvshare.node.files import Unusable
 from nvshare.node.journal import Came, Entry, Journal, Left
-from nvshare.node.salvage import KINDS, BadRow, LimitRow, SavedClient
+from nvshare.node.salvage import KINDS, LimitRow, SavedClient
 
 
 class FormerLife(NamedTuple):
@@ -33,31 +33,51 @@ def load(directory: Path, now_ns: int) -> FormerLife:
     found = [entry for entry in journal.load(directory, checkpoint.boot_id()) if entry.number > covered]
     if not found:
         return FormerLife(written, (), covered)
+    replayed, used, complaints = replay(written or _nothing(now_ns), found)
     try:
-        replayed = replay(written or _nothing(now_ns), found)
         checkpoint.rehearse(replayed, now_ns)
-    except (Unusable, BadRow, ValueError) as error:
+    except Unusable as error:
         journal.set_aside(directory, error)
         return FormerLife(written, (), max(entry.number for entry in found))
-    return FormerLife(replayed, found, covered)
+    if complaints:
+        journal.set_aside(directory, complaints[0], unusable_entries=len(complaints), used=len(used))
+    return FormerLife(replayed, used, covered)
 
 
-def replay(saved: Saved, entries: Sequence[Entry]) -> Saved:
-    """The checkpoint as it would be had it been written after the last of them."""
+def replay(saved: Saved, entries: Sequence[Entry]) -> tuple[Saved, list[Entry], list[str]]:
+    """The checkpoint as it would be had it been written after the last of those that can be used.
+
+    Also those, and why others cannot be.
+    """
     clients = {client.client: client for client in saved.clients}
-    limits = {(pod, source): (pod, source, *word) for pod, source, *word in saved.limits}
+    limits = {(row[0], row[1]): row for row in saved.limits}
+    used: list[Entry] = []
+    complaints: list[str] = []
     for entry in entries:
-        if isinstance(entry, Came):
-            client = _client(entry, clients.pop(entry.former, None))
-            KINDS["clients"].check(client)
-            clients[client.client] = client
-        elif isinstance(entry, Left):
-            clients.pop(entry.client, None)
-        else:
-            row: LimitRow = (entry.pod, entry.source, entry.memory_bytes, entry.core_percent, entry.share)
-            KINDS["limits"].check(row)
-            limits[entry.pod, entry.source] = row
-    return msgspec.structs.replace(saved, clients=list(clients.values()), limits=list(limits.values()))
+        try:
+            _replay_one(entry, clients, limits)
+            used.append(entry)
+        except ValueError as error:
+            complaints.append(f"entry {entry.number}: {error}")
+    replayed = msgspec.structs.replace(saved, clients=list(clients.values()), limits=list(limits.values()))
+    return replayed, used, complaints
+
+
+def _replay_one(
+    entry: Entry, clients: dict[int, SavedClient], limits: dict[tuple[str, str], LimitRow]
+) -> None:
+    """Raises ValueError, and nothing has changed."""
+    if isinstance(entry, Came):
+        client = _client(entry, clients.get(entry.former))
+        KINDS["clients"].check(client)
+        clients.pop(entry.former, None)
+        clients[client.client] = client
+    elif isinstance(entry, Left):
+        clients.pop(entry.client, None)
+    else:
+        row: LimitRow = (entry.pod, entry.source, entry.memory_bytes, entry.core_percent, entry.share)
+        KINDS["limits"].check(row)
+        limits[entry.pod, entry.source] = row
 
 
 def _client(entry: Came, former: SavedClient | None) -> SavedClient:

@@ -7,13 +7,15 @@
 3. Entries are numbered. A checkpoint tells the number of the last one it covers; the file is emptied when
    that is all, and written anew without the covered ones when it is large.
 4. What cannot be written is counted, and told when it begins and when it is over; nobody is refused for it.
+   It is written with a later one, tried once a second at most, unless there is more than the file may hold.
+5. Each daemon begins the file anew, with what the last one left: the last line may be torn.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
+import time
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -31,6 +33,7 @@ VERSION: Final = 1
 BYTES_MAX: Final = 16 << 20
 REWRITTEN_BYTES: Final = 256 << 10
 """So long a file is left as it is though a part of it is covered."""
+RETRY_NS: Final = 1_000_000_000
 _MAGIC: Final = b"nvshare-journal"
 
 
@@ -144,7 +147,13 @@ class Journal:
     """The file while a daemon has it; what the last one left in it stays until a checkpoint covers it."""
 
     def __init__(
-        self, directory: Path, boot_id: str, left: Sequence[Entry], number: int, events: Counter[str]
+        self,
+        directory: Path,
+        boot_id: str,
+        left: Sequence[Entry],
+        number: int,
+        events: Counter[str],
+        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """``left`` by the last daemon; ``number``: that of the last entry that a checkpoint covers.
 
@@ -155,24 +164,35 @@ class Journal:
         self._file = -1
         self._bytes = 0  # of the file
         self._uncovered = deque((entry.number, _line(entry)) for entry in left)
+        self._uncovered_bytes = sum(len(line) for _, line in self._uncovered)
         self.number = max([number, *(entry.number for entry in left)])
         self._events = events
+        self._clock = clock
+        self._retry_at_ns = 0  # not before
         self.error = ""  # why the last one could not be written
+        if left:  # its last line may be torn, or it was set aside
+            self._try(self._begin_anew)
 
     def append(self, entry: Entry) -> None:
         """Its number is ours to give."""
         self.number += 1
         line = _line(msgspec.structs.replace(entry, number=self.number))
-        if self._bytes + len(line) > BYTES_MAX:
+        if len(self._head) + self._uncovered_bytes + len(line) > BYTES_MAX:
             self._note_failure(OSError("it is full: no checkpoint was written for long"))
+            self._retry_at_ns = self._clock() + RETRY_NS
             return
         self._uncovered.append((self.number, line))
-        self._try(lambda: self._put(line))
+        self._uncovered_bytes += len(line)
+        if self.error and self._clock() < self._retry_at_ns:
+            self._events[FAILED] += 1
+        else:
+            self._try(lambda: self._put(line))
 
     def covered(self, number: int) -> None:
         """A checkpoint is on disk with all up to that entry (rule 3)."""
         while self._uncovered and self._uncovered[0][0] <= number:
-            self._uncovered.popleft()
+            _, line = self._uncovered.popleft()
+            self._uncovered_bytes -= len(line)
         if self.error or self._bytes > REWRITTEN_BYTES:
             self._try(self._begin_anew)
         elif not self._uncovered and self._bytes > len(self._head):
@@ -202,12 +222,9 @@ class Journal:
 
     def _put(self, line: bytes) -> None:
         """The last of the uncovered ones."""
-        if self._file < 0:
-            with contextlib.suppress(FileNotFoundError):
-                self._file, self._bytes = files.open_to_append(self._path, BYTES_MAX)
-        lost = self._file < 0 or self._bytes < len(self._head) or os.fstat(self._file).st_nlink == 0
-        if lost or self.error:  # what could not be written before is still to be written
-            self._begin_anew()
+        lost = self._file < 0 or os.fstat(self._file).st_nlink == 0
+        if lost or self.error or self._bytes + len(line) > BYTES_MAX:
+            self._begin_anew()  # what could not be written before is still to be written
             return
         written = os.write(self._file, line)
         if written < len(line):
@@ -215,11 +232,14 @@ class Journal:
         self._bytes += written
 
     def _begin_anew(self) -> None:
-        """Without what is covered."""
+        """Without what is covered. The more there is the longer it takes: if it fails, not again at once."""
         content = self._head + b"".join(line for _, line in self._uncovered)
+        self._retry_at_ns = self._clock() + RETRY_NS
+        if len(content) > BYTES_MAX:  # the next daemon would not read it
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         descriptor = files.replace(self._path, content)
         self.close()
-        self._file, self._bytes = descriptor, len(content)
+        self._file, self._bytes, self._retry_at_ns = descriptor, len(content), 0
 
     def _note_failure(self, error: Exception) -> None:
         self._events[FAILED] += 1

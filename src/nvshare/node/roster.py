@@ -18,7 +18,7 @@ from typing import Final
 
 from nvshare.core import events
 from nvshare.core.account import NEVER
-from nvshare.core.limits import PodLimits
+from nvshare.core.limits import MEMORY_MAX_BYTES, PodLimits
 from nvshare.gpu.inventory import Device, GpuError, Inventory
 from nvshare.node import logs, members
 from nvshare.node.bounds import Bounds
@@ -252,9 +252,12 @@ class Roster:
         return self.hub.scheduler.limits.of(pod)
 
     def set_limits(self, word: events.LimitsSet, owner: str = logs.OPERATOR) -> PodLimits:
-        """One source's word on a pod's limits; the lines are those that operators' tools look for."""
-        self._keep_word(word)
+        """One source's word on a pod's limits; the lines are those that operators' tools look for.
+
+        Raises ValueError, and nothing has happened.
+        """
         before, after = self.limits(word.pod), self.hub.scheduler.limits.after(*word)
+        self._keep_word(word)
         if after.memory_bytes != before.memory_bytes:
             words = f"Memory limit changed for pod {word.pod}"
             figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}
@@ -306,7 +309,8 @@ class Roster:
             return
         self.see(device)
         if message.memory_limit_bytes and connection.dialect.version >= V3.version:
-            word = events.LimitsSet(pod, ENVIRONMENT, message.memory_limit_bytes)
+            memory_bytes = min(message.memory_limit_bytes, MEMORY_MAX_BYTES)
+            word = events.LimitsSet(pod, ENVIRONMENT, memory_bytes)
             self.set_limits(word, owner_of(peer))
         member = self._enter(connection, pod, device.key)
         self._note_came(member, self.hub.clock())

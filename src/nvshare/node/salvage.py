@@ -101,7 +101,6 @@ def _client(row: SavedClient) -> None:
 def _limit(row: LimitRow) -> None:
     pod, source, memory_bytes, core_percent, share = row
     _pod(pod)
-    _within("memory limit", memory_bytes or 0, 0, _UNSIGNED_MAX)
     LimitsBook().put(source, memory_bytes, core_percent, share)
 
 
