@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nvshare.node import journal
-from nvshare.node.checkpoint import boot_id
+from nvshare.node import checkpoint, former_life, journal
+from nvshare.node.checkpoint import Saved, boot_id
 from nvshare.node.controlling import Rejected
 from nvshare.node.journal import Came, Entry, Journal, Left, Said
 from nvshare.wire.dialects import V2
@@ -134,7 +134,7 @@ def test_a_checkpoint_empties_it(open_path: Path) -> None:
     [
         (b"garbage\n", "it is no journal"),
         (b"nvshare-journal 9 x\n", "it has version 9"),
-        (b"nvshare-journal 1 elsewhere\n", "it is from another boot"),
+        (b"nvshare-journal 2 elsewhere 0\n", "it is from another boot"),
         (b"x" * (17 << 20), "it is larger than"),
     ],
 )
@@ -211,6 +211,71 @@ def test_an_environment_may_state_any_number(daemon: DaemonProcess) -> None:
     assert daemon.connect().resume(raw).type is T.RESUMED
 
 
+# ---- with a checkpoint --------------------------------------------------------------------------
+
+
+def a_checkpoint(directory: Path, taken_ns: int, percent: int, **fields: int) -> None:
+    limit = ("default/pod", "ctl", None, percent, None)
+    saved = Saved(checkpoint.VERSION, boot_id(), taken_ns, True, [], [limit], [], [], **fields)  # type: ignore[arg-type]
+    checkpoint.write(directory, checkpoint.encode(saved))
+
+
+def percent_after(directory: Path) -> int | None:
+    saved = former_life.load(directory, 1000).saved
+    return saved.limits[0][3] if saved is not None else None
+
+
+def say(directory: Path, *percents: int) -> None:
+    """By a daemon that starts with what is there, and is killed."""
+    book = former_life.load(directory, 1000).journal(directory, Counter())
+    for percent in percents:
+        book.append(Said("default/pod", "ctl", None, percent, None))
+    book.close()
+
+
+def test_what_a_checkpoint_covers_is_not_replayed(tmp_path: Path) -> None:
+    say(tmp_path, 10, 20, 30)
+    for covered, expected in ((0, 30), (2, 30), (3, 90)):
+        a_checkpoint(tmp_path, 5, 90, journal=covered, journal_base=journal.NO_CHECKPOINT)
+        assert percent_after(tmp_path) == expected
+        left = former_life.load(tmp_path, 1000)
+        assert [entry.number for entry in left.entries] == list(range(covered + 1, 4))
+        assert left.journal(tmp_path / "elsewhere", Counter()).number == 3
+
+
+def test_it_is_replayed_on_its_own_checkpoints_alone(tmp_path: Path) -> None:
+    """A daemon that knows no journal ran in between, and something else was set."""
+    say(tmp_path, 10)
+    assert percent_after(tmp_path) == 10, "there is no checkpoint yet"
+    a_checkpoint(tmp_path, 5, 80)
+    assert percent_after(tmp_path) == 80
+    say(tmp_path)
+    assert percent_after(tmp_path) == 80
+    say(tmp_path, 20)
+    assert percent_after(tmp_path) == 20, "begun on that checkpoint, though that cannot know it"
+    say(tmp_path, 30)
+    assert percent_after(tmp_path) == 30
+    a_checkpoint(tmp_path, 6, 30, journal=1, journal_base=5)
+    assert percent_after(tmp_path) == 30
+    a_checkpoint(tmp_path, 7, 70)
+    assert percent_after(tmp_path) == 70
+    (tmp_path / checkpoint.FILE).unlink()
+    assert percent_after(tmp_path) is None, "what it was begun on is gone"
+
+
+def test_that_it_is_ignored_is_told(daemon: DaemonProcess) -> None:
+    daemon.set_quota("pod", core_percent=10)
+    daemon.kill()
+    a_checkpoint(daemon.private_dir, 1, 80)
+    daemon.start()
+    [line] = [line for line in daemon.log if "journal ignored" in line]
+    assert "it was begun on another checkpoint" in line
+    assert limits(daemon, "pod")["core_percent"] == 80
+    daemon.set_quota("pod", core_percent=20)
+    killed(daemon)
+    assert limits(daemon, "pod")["core_percent"] == 20
+
+
 # ---- the file alone -----------------------------------------------------------------------------
 
 
@@ -219,11 +284,11 @@ def came(client: int) -> Came:
 
 
 def book_in(directory: Path, events: Counter[str] | None = None) -> Journal:
-    return Journal(directory, boot_id(), [], 0, Counter() if events is None else events)
+    return Journal(directory, boot_id(), 0, [], 0, Counter() if events is None else events)
 
 
 def read(directory: Path) -> list[Entry]:
-    return journal.load(directory, boot_id())
+    return journal.load(directory, boot_id()).entries
 
 
 def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
@@ -293,7 +358,7 @@ def test_what_a_full_disk_costs_does_not_grow_with_what_is_unwritten(
     """Tried once a second, not with each; no part of a file is left behind."""
     events: Counter[str] = Counter()
     now_ns = 0
-    book = Journal(tmp_path, boot_id(), [], 0, events, lambda: now_ns)
+    book = Journal(tmp_path, boot_id(), 0, [], 0, events, lambda: now_ns)
     book.append(came(1))
     write = os.write
     tries = 0
@@ -325,7 +390,7 @@ def test_what_is_unwritten_has_the_bound_of_the_file(tmp_path: Path, monkeypatch
     monkeypatch.setattr(journal, "BYTES_MAX", 2000)
     events: Counter[str] = Counter()
     now_ns = 0
-    book = Journal(tmp_path, boot_id(), [], 0, events, lambda: now_ns)
+    book = Journal(tmp_path, boot_id(), 0, [], 0, events, lambda: now_ns)
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda _file, _data: 0)
         for number in range(1, 1001):
@@ -346,7 +411,7 @@ def test_a_torn_line_does_not_spoil_what_the_next_daemon_writes(tmp_path: Path) 
     for left in (read(tmp_path), []):
         with (tmp_path / journal.FILE).open("ab") as file:
             file.write(b'0123abcd ["said","default/t')
-        book = Journal(tmp_path, boot_id(), left, 1, Counter())
+        book = Journal(tmp_path, boot_id(), 0, left, 1, Counter())
         book.append(came(2))
         assert [entry.number for entry in read(tmp_path)] == [*(entry.number for entry in left), 2]
     assert not (tmp_path / "journal.unusable").exists()

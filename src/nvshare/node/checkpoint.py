@@ -63,6 +63,7 @@ class Saved(msgspec.Struct, frozen=True):
     present: list[PresentRow] = []
     draining: list[str] = []
     journal: int = 0  # the number of the last entry of the journal that it covers
+    journal_base: int = -1  # when the checkpoint was taken on which that journal was begun; -1: there is none
 
 
 class _Unchecked(msgspec.Struct, frozen=True):
@@ -80,6 +81,7 @@ class _Unchecked(msgspec.Struct, frozen=True):
     present: list[msgspec.Raw] = []
     draining: list[msgspec.Raw] = []
     journal: int = 0
+    journal_base: int = -1
 
 
 def boot_id() -> str:
@@ -96,6 +98,7 @@ class Draft(NamedTuple):
     runs: dict[Process, Run]
     draining: tuple[str, ...] = ()  # GPUs
     journal: int = 0  # the last entry it covers
+    journal_base: int = -1
 
 
 def saved_from(draft: Draft) -> Saved:
@@ -141,6 +144,7 @@ def saved_from(draft: Draft) -> Saved:
         present=[(here.pod, here.gpu, here.totals, here.due_weight) for here in core.present],
         draining=list(draft.draining),
         journal=draft.journal,
+        journal_base=draft.journal_base,
     )
 
 
@@ -217,7 +221,13 @@ def decode(raw: bytes, now_ns: int) -> tuple[Saved, list[str]]:
     complaints: list[str] = []
     rows = {name: usable_rows(name, getattr(found, name), complaints) for name in KINDS}
     saved = Saved(
-        found.version, found.boot_id, found.taken_ns, found.scheduling_on, **rows, journal=found.journal
+        found.version,
+        found.boot_id,
+        found.taken_ns,
+        found.scheduling_on,
+        **rows,
+        journal=found.journal,
+        journal_base=found.journal_base,
     )
     rehearse(saved, now_ns)
     return saved, complaints

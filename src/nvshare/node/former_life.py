@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from nvshare.node import checkpoint, journal
+from nvshare.node import checkpoint, journal, logs
 from nvshare.node.checkpoint import Saved
 from nvshare.node.files import Unusable
 from nvshare.node.journal import Came, Entry, Journal, Left
@@ -22,15 +23,18 @@ class FormerLife(NamedTuple):
     covered: int  # the last of those that one does
 
     def journal(self, directory: Path, events: Counter[str]) -> Journal:
-        """The same file goes on."""
-        return Journal(directory, checkpoint.boot_id(), self.entries, self.covered, events)
+        """It goes on, from the checkpoint that is on disk."""
+        base = journal.NO_CHECKPOINT
+        if self.saved is not None and os.path.lexists(directory / checkpoint.FILE):
+            base = self.saved.taken_ns
+        return Journal(directory, checkpoint.boot_id(), base, self.entries, self.covered, events)
 
 
 def load(directory: Path, now_ns: int) -> FormerLife:
     """Whatever is there never ends the start; what cannot be used is set aside."""
     written = checkpoint.load(directory, now_ns)
     covered = written.journal if written is not None else 0
-    found = [entry for entry in journal.load(directory, checkpoint.boot_id()) if entry.number > covered]
+    found = [entry for entry in _journal_of(written, directory) if entry.number > covered]
     if not found:
         return FormerLife(written, (), covered)
     replayed, used, complaints = replay(written or _nothing(now_ns), found)
@@ -42,6 +46,17 @@ def load(directory: Path, now_ns: int) -> FormerLife:
     if complaints:
         journal.set_aside(directory, complaints[0], unusable_entries=len(complaints), used=len(used))
     return FormerLife(replayed, used, covered)
+
+
+def _journal_of(written: Saved | None, directory: Path) -> list[Entry]:
+    """None, if what is there was begun on another checkpoint and this one does not know it."""
+    base, entries = journal.load(directory, checkpoint.boot_id())
+    known = (journal.NO_CHECKPOINT,) if written is None else (written.taken_ns, written.journal_base)
+    if base in known or not entries:
+        return entries
+    why = "it was begun on another checkpoint" if written is not None else "its checkpoint is not there"
+    logs.warning("journal ignored", file=directory / journal.FILE, why=why, entries=len(entries))
+    return []
 
 
 def replay(saved: Saved, entries: Sequence[Entry]) -> tuple[Saved, list[Entry], list[str]]:

@@ -8,7 +8,9 @@
    that is all, and written anew without the covered ones when it is large.
 4. What cannot be written is counted, and told when it begins and when it is over; nobody is refused for it.
    It is written with a later one, tried once a second at most, unless there is more than the file may hold.
-5. Each daemon begins the file anew, with what the last one left: the last line may be torn.
+5. The file tells on which checkpoint it was begun, and checkpoints tell the same of the journal they cover a
+   part of. It counts with those alone: a daemon that knows no journal may have written others since.
+6. Each daemon begins the file anew, with what the last one left: the last line may be torn.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -29,11 +31,13 @@ from nvshare.node.files import Unusable
 
 FILE: Final = "journal"
 FAILED: Final = "journal_failed"
-VERSION: Final = 1
+VERSION: Final = 2
 BYTES_MAX: Final = 16 << 20
 REWRITTEN_BYTES: Final = 256 << 10
 """So long a file is left as it is though a part of it is covered."""
 RETRY_NS: Final = 1_000_000_000
+NO_CHECKPOINT: Final = 0
+"""In the place of when it was taken."""
 _MAGIC: Final = b"nvshare-journal"
 
 
@@ -76,8 +80,13 @@ _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final[msgspec.json.Decoder[Entry]] = msgspec.json.Decoder(Entry)
 
 
-def _head(boot_id: str) -> bytes:
-    return b"%s %d %s\n" % (_MAGIC, VERSION, boot_id.encode())
+class Found(NamedTuple):
+    base: int  # when the checkpoint was taken on which it was begun
+    entries: list[Entry]
+
+
+def _head(boot_id: str, base: int) -> bytes:
+    return b"%s %d %s %d\n" % (_MAGIC, VERSION, boot_id.encode(), base)
 
 
 def _line(entry: Entry) -> bytes:
@@ -92,20 +101,22 @@ def _entry(line: bytes) -> Entry:
     return _DECODER.decode(body)
 
 
-def decode(raw: bytes, boot_id: str) -> tuple[list[Entry], list[str]]:
+def decode(raw: bytes, boot_id: str) -> tuple[Found, list[str]]:
     """The entries that can be used, and why others cannot. Raises Unusable."""
     *lines, torn = raw.split(b"\n")
     if not lines:
-        if torn and not _head(boot_id).startswith(torn):
+        if torn[: len(_MAGIC)] != _MAGIC[: len(torn)]:
             raise Unusable("it is no journal")
-        return [], []
+        return Found(NO_CHECKPOINT, []), []
     words = lines[0].split(b" ")
-    if len(words) != 3 or words[0] != _MAGIC:
+    if len(words) < 3 or words[0] != _MAGIC:
         raise Unusable("it is no journal")
     if words[1] != str(VERSION).encode():
         raise Unusable(f"it has version {words[1][:20].decode(errors='replace')}, ours is {VERSION}")
     if words[2] != boot_id.encode():
         raise Unusable("it is from another boot")
+    if len(words) != 4 or not words[3].isdigit() or len(words[3]) > 20:
+        raise Unusable("it does not tell its checkpoint")
     entries: list[Entry] = []
     complaints: list[str] = []
     for number, line in enumerate(lines[1:], 2):
@@ -113,22 +124,22 @@ def decode(raw: bytes, boot_id: str) -> tuple[list[Entry], list[str]]:
             entries.append(_entry(line))
         except (msgspec.MsgspecError, ValueError) as error:
             complaints.append(f"line {number}: {error}")
-    return entries, complaints
+    return Found(int(words[3]), entries), complaints
 
 
-def load(directory: Path, boot_id: str) -> list[Entry]:
+def load(directory: Path, boot_id: str) -> Found:
     """What the last daemon left (rule 2)."""
     path = directory / FILE
     try:
-        entries, complaints = decode(files.read(path, BYTES_MAX), boot_id)
+        found, complaints = decode(files.read(path, BYTES_MAX), boot_id)
     except FileNotFoundError:
-        return []
+        return Found(NO_CHECKPOINT, [])
     except (OSError, Unusable) as error:
         set_aside(directory, error)
-        return []
+        return Found(NO_CHECKPOINT, [])
     if complaints:
-        set_aside(directory, complaints[0], unusable_lines=len(complaints), used=len(entries))
-    return entries
+        set_aside(directory, complaints[0], unusable_lines=len(complaints), used=len(found.entries))
+    return found
 
 
 def set_aside(directory: Path, why: object, **fields: object) -> None:
@@ -150,17 +161,19 @@ class Journal:
         self,
         directory: Path,
         boot_id: str,
+        base: int,
         left: Sequence[Entry],
         number: int,
         events: Counter[str],
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``left`` by the last daemon; ``number``: that of the last entry that a checkpoint covers.
+        """``base``: when the checkpoint that is on disk was taken. ``left``: by the last daemon.
 
-        Failures are counted in ``events``.
+        ``number``: that of the last entry that a checkpoint covers. Failures are counted in ``events``.
         """
         self._path = directory / FILE
-        self._head = _head(boot_id)
+        self.base = base
+        self._head = _head(boot_id, base)
         self._file = -1
         self._bytes = 0  # of the file
         self._uncovered = deque((entry.number, _line(entry)) for entry in left)

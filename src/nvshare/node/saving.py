@@ -107,9 +107,10 @@ class Saver:
             gathering.finish()
         finally:
             hub.gathering = False
-        covers = roster.journal.number if roster.journal is not None else 0
+        journal = roster.journal
+        covers = (journal.number, journal.base) if journal is not None else (0, -1)
         everybody = (dict(roster.members), dict(roster.formers), roster.tenancy.runs())
-        self._writer.submit(Draft(number, gathering, *everybody, roster.drains.all(), covers))
+        self._writer.submit(Draft(number, gathering, *everybody, roster.drains.all(), *covers))
 
     def _look(self, gpu: Gpu) -> int:
         return self._hub.scheduler.look(gpu, self._hub.clock())
