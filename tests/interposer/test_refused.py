@@ -166,9 +166,7 @@ def test_a_daemon_that_does_not_know_its_pod_lifts_no_quota(node: Node) -> None:
     node.daemon.kill()
     blind = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]  # as without hostPID
     arguments = ["--gpus", "nvml"]
-    node.daemon = DaemonProcess(
-        node.directory, prefix=blind, arguments=arguments, environment=node.simulated
-    )
+    node.daemon = DaemonProcess(node.directory, prefix=blind, arguments=arguments, environment=node.simulated)
     node.daemon.start()
     node.daemon.wait_words("reason=pid_not_visible", 2)
     assert 5 < share_of(node, child, 4) < 24

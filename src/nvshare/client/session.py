@@ -12,7 +12,7 @@
 5. A lease is of one connection. While there is none the last one holds, and RESUME tells what was taken under
    it. From then on nothing is decided by it: who wants memory waits for the daemon's answer, which voids the
    lease; a new one is told behind it.
-6. Who is refused for want of room asks again. If its pod has a quota or a memory limit, which all of the pod's
+6. Who is refused for want of room asks again. If its pod has a quota or a memory limit, which all of its
    processes have together, it waits for room, at the gate and for memory; else it runs ungated meanwhile. Who
    is refused for another reason is done.
 """
