@@ -9,6 +9,8 @@
 #include "settings.h"
 
 #define REGISTER_ID 1234
+#define MIB (1ULL << 20)
+#define GIB (1ULL << 30)
 
 /* ---- sending */
 
@@ -138,23 +140,14 @@ bool session_put_off(const struct session *s)
     return s->phase != DENIED && strcmp(s->refusal, GPU_DRAINING) == 0;
 }
 
-static void put_off(struct session *s)
-{
-    if (!session_put_off(s))
-        say("%s is being drained: this program waits until the GPU may be used again", s->who.gpu);
-    memcpy(s->refusal, GPU_DRAINING, sizeof(GPU_DRAINING));
-    s->put_off_ns = s->silent_since_ns; /* now */
-    s->phase = AWAY; /* not DENIED: the gate stays closed, and the daemon is asked again before it counts as silent */
-}
-
 static bool is_refused(const struct session *s)
 {
     return s->refusal[0] && s->phase != READY && !session_put_off(s);
 }
 
-static bool waits_for_room(const struct session *s)
+bool session_waits_for_room(const struct session *s)
 {
-    return is_refused(s) && s->crowded && s->core_percent < 100;
+    return is_refused(s) && s->crowded && (s->core_percent < 100 || session_limit_bytes(s));
 }
 
 static const struct {
@@ -171,19 +164,24 @@ static const struct {
 static void tell_refusal(const struct session *s)
 {
     const char *words = "see the daemon's log";
-    char pace[80] = "runs ungated";
+    char pace[80] = "runs ungated", within[80] = "";
+    uint64_t limit_bytes = session_limit_bytes(s);
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
         if (strcmp(refusals[i].reason, s->refusal) == 0)
             words = refusals[i].words;
-    if (waits_for_room(s))
+    if (session_waits_for_room(s))
         snprintf(pace, sizeof(pace), "waits for room, and asks again every few seconds");
     else if (s->core_percent < 100)
         snprintf(pace, sizeof(pace), "keeps to its quota of %d%% by itself", s->core_percent);
-    say("the daemon refuses this process (%s): %s. It %s, within a memory limit of %llu bytes (0: none)", s->refusal, words,
-        pace, (unsigned long long)session_limit_bytes(s));
+    if (limit_bytes) {
+        bool is_large = limit_bytes >= GIB;
+        snprintf(within, sizeof(within), ", within a memory limit of %.4g %s", (double)limit_bytes / (is_large ? GIB : MIB),
+                 is_large ? "GiB" : "MiB");
+    }
+    say("the daemon refuses this process (%s): %s. It %s%s", s->refusal, words, pace, within);
 }
 
-/* What is told with a refusal holds, and so does what was told or stated before. */
+/* What is told with a refusal holds, and so does what was told or stated before. 0: not known, or none. */
 static void keep_limits(struct session *s, const struct message *message)
 {
     uint64_t told_bytes = message->memory_limit_bytes, own_bytes = settings.memory_limit_bytes;
@@ -197,6 +195,16 @@ static void keep_limits(struct session *s, const struct message *message)
         s->core_percent = message->core_limit_percent;
 }
 
+static void put_off(struct session *s, const struct message *message)
+{
+    if (!session_put_off(s))
+        say("%s is being drained: this program waits until the GPU may be used again", s->who.gpu);
+    memcpy(s->refusal, GPU_DRAINING, sizeof(GPU_DRAINING));
+    s->put_off_ns = s->silent_since_ns; /* now */
+    s->phase = AWAY; /* not DENIED: the gate stays closed, and the daemon is asked again before it counts as silent */
+    keep_limits(s, message); /* the daemon may go away meanwhile */
+}
+
 static void deny(struct session *s, const struct message *message)
 {
     bool is_new = strcmp(s->refusal, message->data) != 0;
@@ -208,13 +216,14 @@ static void deny(struct session *s, const struct message *message)
     keep_limits(s, message);
     if (is_new)
         tell_refusal(s);
-    session_judge_all(s);
+    if (!session_waits_for_room(s))
+        session_judge_all(s);
 }
 
 static void refused(struct session *s, const struct message *message)
 {
     if (s->phase != RESUMING && strcmp(message->data, GPU_DRAINING) == 0) {
-        put_off(s);
+        put_off(s, message);
         return;
     }
     if (s->phase != RESUMING) {
@@ -305,14 +314,14 @@ void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns)
 
 bool session_may_run(const struct session *s)
 {
-    bool is_let = s->ungated || s->scheduling_off || (is_refused(s) && !waits_for_room(s));
+    bool is_let = s->ungated || s->scheduling_off || (is_refused(s) && !session_waits_for_room(s));
     return is_let || (s->holds && !s->dropping);
 }
 
 bool session_keeps_pace(const struct session *s, uint64_t now_ns)
 {
     bool holds_on = s->holds && now_ns >= s->silent_since_ns + HOLD_ALONE_NS;
-    bool is_alone = s->ungated || (s->phase != READY && (holds_on || (is_refused(s) && !waits_for_room(s))));
+    bool is_alone = s->ungated || (s->phase != READY && (holds_on || (is_refused(s) && !session_waits_for_room(s))));
     return is_alone && s->core_percent < 100 && !s->scheduling_off;
 }
 

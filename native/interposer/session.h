@@ -12,8 +12,9 @@
  *    told behind it.
  * 7. While a GPU is being drained nobody new may use it. Who comes waits, for memory and at the gate, and asks again every
  *    second or so; a daemon that goes away meanwhile is waited for no longer than by anybody (rule 3).
- * 8. Who is refused keeps the limits he is told with the refusal, or had before. If it is for want of room and he has a quota,
- *    he waits for room, since all of his pod's processes together have that quota; else he keeps to it by himself.
+ * 8. Who is refused keeps the limits he is told with the refusal, or had before. If it is for want of room and he has a quota
+ *    or a memory limit, he waits for room, at the gate and for memory, since all of his pod's processes together have what
+ *    it may have; else he keeps to it by himself.
  */
 #ifndef INTERPOSER_SESSION_H
 #define INTERPOSER_SESSION_H

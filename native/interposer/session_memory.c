@@ -83,7 +83,7 @@ static void put_in(struct session *s, struct asking *asking)
 
 void session_ask(struct session *s, struct asking *asking, uint64_t now_ns)
 {
-    if ((s->leased && s->phase != RESUMING) || s->phase == DENIED) {
+    if ((s->leased && s->phase != RESUMING) || (s->phase == DENIED && !session_waits_for_room(s))) {
         if (decide(s, asking))
             used_changed(s, now_ns);
         return;
@@ -99,6 +99,8 @@ void session_tell_growth(struct session *s, struct asking *question)
 
 uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns)
 {
+    if (session_waits_for_room(s) && !s->ungated) /* as long as there is a daemon that may have some */
+        return s->unreachable_ns ? s->unreachable_ns + AWAY_NS : NEVER;
     if (asked_ns < s->put_off_ns)
         asked_ns = s->put_off_ns;
     /* One that is away is not waited for any longer than since it went; one that is back may be about to answer, and one

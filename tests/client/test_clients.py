@@ -316,6 +316,21 @@ def test_pids_are_real(daemon: DaemonProcess) -> None:
         assert row["pid"] == os.getpid()
 
 
+def test_who_finds_no_room_and_has_no_limits_runs_ungated(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with (
+        running(tmp_path, bounds={"clients_per_pod": 1}) as daemon,
+        connect(daemon, "full") as first,
+        first.gpu(),
+        Client(gpu_key(), sock_dir=str(daemon.sock_dir), pod="full") as second,
+        second.gpu(),
+    ):
+        assert second.session.refusal == "too_many_in_pod"
+        assert second.reserve(1 << 40)
+    assert any("(too_many_in_pod): it runs ungated, and asks again" in line for line in caplog.messages)
+
+
 def test_who_finds_no_room_waits_until_there_is(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with running(tmp_path, bounds={"clients_per_pod": 1}) as daemon:
         daemon.set_quota("full", memory_bytes=100)

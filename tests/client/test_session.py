@@ -475,12 +475,31 @@ def test_who_finds_no_room_waits_for_it_within_the_limits_it_is_told() -> None:
         assert talk.session.phase is Phase.CROWDED
         talk.pass_time(2 * SILENCE_NS)
         assert not talk.session.may_enter(), "however long it takes"
-    assert talk.session.ask(100, talk.now_ns).answer is True
-    assert talk.session.ask(1, talk.now_ns).answer is False
+    asking = talk.session.ask(100, talk.now_ns)
+    assert talk.session.ask(101, talk.now_ns).answer is False
+    crowd_out(talk)
+    assert asking.answer is None, "others of its pod may have all of it"
     talk.register()
-    assert talk.kinds() == [T.MEM_USED, T.REQ_LOCK]
+    assert talk.kinds() == [T.REQ_LOCK, T.MEM_RESERVE]
     talk.tell(T.LOCK_OK)
     assert talk.session.enter(talk.now_ns)
+
+
+def test_who_finds_no_room_and_has_no_limits_runs_ungated_and_asks_again() -> None:
+    """It waited for ever."""
+    talk = Talk()
+    talk.session.wait(talk.now_ns)
+    for _ in range(3):
+        talk.connect()
+        asking = talk.session.ask(1 << 40, talk.now_ns)
+        talk.tell(T.REFUSED, data="too_many_in_pod", core_limit_percent=100)
+        assert asking.answer is True
+        talk.session.disconnected(talk.now_ns)
+        assert talk.session.enter(talk.now_ns)
+        talk.session.leave(talk.now_ns)
+        talk.session.wait(talk.now_ns)
+    talk.register()
+    assert not talk.session.may_enter(), "there is room now: it waits for its turn as anybody"
 
 
 def test_who_found_no_room_before_the_daemon_died_keeps_to_its_quota() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 
 from tests.interposer.harness import Node, line_of, tell
+from tests.interposer.test_refused import allocated_mib, first_line, share_of
 
 MIB = 1 << 20
 REFUSALS = 6
@@ -68,3 +69,21 @@ def test_a_daemon_that_goes_away_meanwhile_keeps_nobody_waiting(node: Node) -> N
     assert line_of(child) == "running"
     _, err = node.finish(child)
     assert err.count("running ungated") == 1
+
+
+def test_and_its_limits_hold_then(node: Node) -> None:
+    """It had never been told them, and ran without any."""
+    node.set_quota("late", core_percent=20, memory_bytes=128 * MIB)
+    _drain(node, "PUT")
+    runs = node.start(node.program("steady"), "0", pod="late")
+    allocates = node.start(node.program("step"), pod="late")
+    tell(allocates, str(32 * MIB))
+    for child in (runs, allocates):
+        assert "is being drained" in first_line(child)
+    node.daemon.kill()
+    assert line_of(runs) == "running"
+    assert 5 < share_of(node, runs, 4) < 24
+    assert line_of(allocates) == "allocated"
+    assert allocated_mib(allocates, 32) == 96
+    node.finish(runs)
+    node.finish(allocates)

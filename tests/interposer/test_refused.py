@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import subprocess
 import time
 from collections.abc import Callable
@@ -52,26 +53,65 @@ def allocated_mib(child: subprocess.Popen[str], step_mib: int) -> int:
     return had
 
 
-@pytest.mark.parametrize(("make", "reason"), [(crowded, "too_many_in_pod"), (unmanaged, "unknown_gpu")])
-def test_its_memory_limit_holds(
-    make_node: Callable[..., Node], make: Callable[..., Node], reason: str
-) -> None:
+def test_its_memory_limit_holds(make_node: Callable[..., Node]) -> None:
     """It had 4096 of 1024 MiB."""
-    node = make(make_node)
+    node = unmanaged(make_node)
     node.set_quota("full", memory_bytes=128 * MIB)
-    children = [node.start(node.program("step"), pod="full") for _ in range(2)]
-    if reason == "too_many_in_pod":
-        tell(children[0], str(8 * MIB))
-        assert line_of(children[0]) == "allocated"
-    refused = children[1]
+    refused = node.start(node.program("step"), pod="full")
     assert allocated_mib(refused, 32) == 128
     row = node.process(refused.pid)
     assert row is not None
     assert drivers_bytes(row) == 128 * MIB
-    for child in children:
-        _, err = node.finish(child)
-    assert err.count(f"the daemon refuses this process ({reason})") == 1
-    assert "within a memory limit of 134217728 bytes" in err
+    _, err = node.finish(refused)
+    assert err.count("the daemon refuses this process (unknown_gpu)") == 1
+    assert "It runs ungated, within a memory limit of 128 MiB\n" in err
+
+
+def test_where_there_is_no_room_nobody_has_the_memory_limit_again(make_node: Callable[..., Node]) -> None:
+    """Each process that was refused had all of it; now its first allocation waits for room."""
+    node = crowded(make_node)
+    node.set_quota("full", memory_bytes=128 * MIB)
+    first = node.start(node.program("step"), pod="full")
+    assert allocated_mib(first, 64) == 128
+    second = node.start(node.program("step"), pod="full")
+    tell(second, str(64 * MIB))
+    assert first_line(second).endswith(
+        "It waits for room, and asks again every few seconds, within a memory limit of 128 MiB\n"
+    )
+    node.daemon.wait_status(lambda status: status["counters"]["refused"].get("too_many_in_pod", 0) >= 3)
+    assert second.stdout is not None
+    assert not select.select([second.stdout], [], [], 0)[0], "it waits"
+    node.finish(first)
+    assert line_of(second) == "allocated", "there is room now"
+    assert allocated_mib(second, 32) == 64
+    node.finish(second)
+
+
+def test_who_waits_for_memory_where_there_was_no_room_does_not_wait_for_a_dead_daemon(
+    make_node: Callable[..., Node],
+) -> None:
+    node = crowded(make_node)
+    node.set_quota("full", memory_bytes=128 * MIB)
+    first, second = (node.start(node.program("step"), pod="full") for _ in range(2))
+    tell(first, str(64 * MIB))
+    assert line_of(first) == "allocated"
+    tell(second, str(64 * MIB))
+    assert "waits for room" in first_line(second)
+    node.daemon.kill()
+    assert line_of(second) == "allocated"
+    node.finish(first)
+    node.finish(second)
+
+
+def test_without_limits_a_refusal_names_none(make_node: Callable[..., Node]) -> None:
+    node = crowded(make_node)
+    first = node.start(node.program("steady"), "0", pod="free")
+    assert line_of(first) == "running"
+    second = node.start(node.program("steady"), "1", pod="free")
+    assert line_of(second) == "running"
+    _, err = node.finish(second)
+    assert err.endswith("It runs ungated\n")
+    node.finish(first)
 
 
 def test_where_there_is_no_room_it_waits_for_it(make_node: Callable[..., Node]) -> None:
@@ -116,6 +156,23 @@ def test_where_nobody_manages_the_gpu_it_keeps_its_quota_by_itself(make_node: Ca
     assert gaps(out)[0] > 50
     assert err.count("keeps to its quota of 20% by itself") == 1
     assert err.count("\n") == 1
+
+
+def test_a_daemon_that_does_not_know_its_pod_lifts_no_quota(node: Node) -> None:
+    """It was told 100 %, and ran at that."""
+    node.set_quota("alone", core_percent=20)
+    child = node.start(node.program("steady"), "0", pod="alone")
+    assert line_of(child) == "running"
+    node.daemon.kill()
+    blind = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]  # as without hostPID
+    arguments = ["--gpus", "nvml"]
+    node.daemon = DaemonProcess(node.directory, prefix=blind, arguments=arguments, environment=node.simulated)
+    node.daemon.start()
+    node.daemon.wait_words("reason=pid_not_visible", 2)
+    assert 5 < share_of(node, child, 4) < 24
+    node.daemon.kill()  # which also ends its child, the daemon itself
+    _, err = node.finish(child)
+    assert "keeps to its quota of 20% by itself" in err
 
 
 @pytest.mark.parametrize("how", ["killed", "silent"])

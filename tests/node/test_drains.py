@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nvshare.cli.ctl_drain import POLL_SEC
 from nvshare.client import Client, ClientRefused
 from nvshare.wire.dialects import V2
 from tests.hostile.strangers import stranger
@@ -37,8 +38,10 @@ def two_gpus(open_path: Path) -> Iterator[DaemonProcess]:
 def test_nobody_new_may_use_it_and_who_is_there_goes_on(two_gpus: DaemonProcess) -> None:
     here = two_gpus.client("web")
     drain(two_gpus)
-    for pod in ("db", "web"):  # also not another process, or another client, of a pod that is there
-        assert two_gpus.connect().register(pod).data == "gpu_draining"
+    assert two_gpus.connect().register("db").data == "gpu_draining"
+    with stranger(lambda: Raw(two_gpus.path).register("web"), 0):  # of a pod that is there
+        two_gpus.wait_status(lambda status: status["counters"]["refused"].get("gpu_draining") == 2)
+    assert two_gpus.connect().register("web").type is T.SCHED_ON, "a second client of who is there"
     assert two_gpus.connect().register("db", gpu_key(1)).type is T.SCHED_ON, "the other GPU is as before"
     here.cycle()
     here.cycle()
@@ -134,6 +137,44 @@ def test_ctl_gives_up_in_time_or_does_not_wait(two_gpus: DaemonProcess) -> None:
     assert soon.returncode == 0
     assert "1 process is still there" in soon.stdout
     here.cycle()
+
+
+def test_ctl_outlives_a_restart_of_the_daemon(open_path: Path) -> None:
+    command = [sys.executable, "-m", "nvshare", "ctl"]
+    with running(open_path, arguments=["--gpus", GPUS]) as daemon, stranger(client_of(daemon), 0) as pid:
+        with subprocess.Popen(
+            [*command, "--private-dir", str(daemon.private_dir), "drain", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as waiting:
+            daemon.wait_words("GPU is drained")
+            drain(daemon)  # answered when it is on disk
+            daemon.kill()
+            with pytest.raises(subprocess.TimeoutExpired):
+                waiting.wait(2 * POLL_SEC)
+            daemon.start()
+            os.kill(pid, signal.SIGKILL)
+            out, err = waiting.communicate(timeout=PATIENCE_SEC)
+        assert waiting.returncode == 0, err
+        assert "is drained and empty" in out
+
+
+def test_ctl_says_that_the_gpu_stays_drained_when_no_daemon_comes_back(open_path: Path) -> None:
+    command = [sys.executable, "-m", "nvshare", "ctl"]
+    with running(open_path, arguments=["--gpus", GPUS]) as daemon, stranger(client_of(daemon), 0):
+        with subprocess.Popen(
+            [*command, "--private-dir", str(daemon.private_dir), "drain", "0", "--timeout", "5"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as waiting:
+            daemon.wait_words("GPU is drained")
+            drain(daemon)  # it has had its answer by then
+            daemon.kill()
+            _, err = waiting.communicate(timeout=PATIENCE_SEC)
+        assert waiting.returncode == 3
+        assert "stays drained; nvshare ctl undrain 0 ends that" in err
 
 
 def test_older_clients_are_turned_away(two_gpus: DaemonProcess) -> None:

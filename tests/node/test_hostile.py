@@ -197,6 +197,7 @@ def test_a_peer_whose_pid_cannot_be_seen_reads_why_it_is_refused(open_path: Path
         raw = daemon.connect()
         answer = raw.register("unseen")
         assert (answer.type, answer.data) == (T.REFUSED, "pid_not_visible")
+        assert answer.core_limit_percent == 0, "not known: what it was told before holds"
         assert raw.ended()
         operator = daemon.connect()
         operator.send(T.SCHED_OFF)

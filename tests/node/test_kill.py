@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from nvshare.node.termination import send
 from nvshare.pods.identity import Process, process_of
 from tests.hostile.strangers import NOBODY, stranger
-from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, gpu_key, in_child
+from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, gpu_key, in_child, running
 from tests.node.test_daemon import ctl
 
 PR_SET_NAME = 15
@@ -42,7 +43,12 @@ def client_of(
 
 
 def ended_by(pid: int) -> int:
-    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    pidfd = os.pidfd_open(pid)
+    try:
+        assert select.select([pidfd], [], [], PATIENCE_SEC)[0], "it lives on"
+    finally:
+        os.close(pidfd)
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     assert found is not None
     return found.si_status
 
@@ -156,6 +162,29 @@ def test_only_those_that_were_shown_are_ended(daemon: DaemonProcess) -> None:
         assert alive(pid)
 
 
+@pytest.mark.parametrize("by", ["pid", "pod"])
+def test_a_process_that_has_not_come_back_after_a_restart_is_shown_and_ended(
+    open_path: Path, by: str
+) -> None:
+    """It kept its GPU from being drained, and there was no way to end it but by hand."""
+    with running(open_path) as daemon, stranger(client_of(daemon), 0) as pid:
+        os.kill(pid, signal.SIGSTOP)
+        daemon.kill()
+        daemon.start()
+        assert daemon.status()["expected_back"] == 1
+        rows = [line.split() for line in ctl(daemon, "clients").stdout.splitlines()]
+        [row] = [row for row in rows if "default/web" in row]
+        assert row[1:5] == [str(pid), gpu_key(), "expected", "back"]
+        explained = ctl(daemon, "explain", "web").stdout
+        assert f"process {pid} has not come back since the daemon restarted" in explained
+        done = ctl(daemon, "kill", str(pid) if by == "pid" else "web", "--yes", "--grace", "0", "--json")
+        assert done.returncode == 0, done.stderr
+        [ended] = json.loads(done.stdout)["processes"]
+        assert (ended["pid"], ended["outcome"]) == (pid, "killed")
+        assert ended_by(pid) == signal.SIGKILL
+        assert daemon.control.ask("GET", "/v1/drains/0")["count"] == 0
+
+
 def test_a_process_of_another_user_is_not_signalled_by_nobody() -> None:
     pidfd = os.pidfd_open(os.getppid())
     process = process_of(os.getppid())
@@ -188,6 +217,7 @@ def test_a_signal_goes_to_the_process_of_the_pidfd_or_to_nobody() -> None:
         assert send(process, pidfd, signal.SIGKILL) == ""
         assert ended_by(child) == signal.SIGKILL
     finally:
+        os.kill(child, signal.SIGKILL)  # or what has failed above would be waited for
         os.waitpid(child, 0)
     assert send(process, pidfd, signal.SIGKILL) == "gone"
     os.close(pidfd)

@@ -18,14 +18,14 @@ class Caller:
     """Asks the daemon, and ends the command with the right code when that fails."""
 
     def __init__(self, private_dir: Path, as_json: bool) -> None:
-        self._controller = Controller(private_dir)
+        self.controller = Controller(private_dir)
         self.as_json = as_json
 
     def ask(
         self, method: str, path: str, body: object = None, timeout_sec: float = TIMEOUT_SEC
     ) -> dict[str, Any]:
         with daemon_errors():
-            return self._controller.ask(method, path, body, timeout_sec)
+            return self.controller.ask(method, path, body, timeout_sec)
 
     def show(self, answer: dict[str, Any], *lines: object) -> None:
         if self.as_json:

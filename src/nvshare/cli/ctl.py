@@ -133,7 +133,7 @@ def gpus(caller: Caller) -> None:
 @command.command()
 @click.pass_obj
 def clients(caller: Caller) -> None:
-    """The processes that use GPUs."""
+    """The processes that use GPUs, and those expected back after a restart of the daemon."""
     answer = caller.ask("GET", "/v1/clients")
     table = table_of("pod", "pid", "gpu", "state", "memory", "limit", "quota", "GPU time", "client")
     for client in sorted(answer["clients"], key=lambda row: (row["pod"], row["pid"])):
@@ -147,6 +147,18 @@ def clients(caller: Caller) -> None:
             f"{client['core_percent']} %",
             format_ns(client["gpu_time_ns"]),
             client["client"],
+        )
+    for former in sorted(answer["expected_back"], key=lambda row: (row["pod"], row["pid"])):
+        table.add_row(
+            former["pod"],
+            str(former["pid"]),
+            former["gpu"],
+            "expected back",
+            "-",
+            _limit(former["memory_limit_bytes"]),
+            f"{former['core_percent']} %",
+            "-",
+            former["client"],
         )
     caller.show(answer, table)
 
@@ -167,6 +179,11 @@ def explain(caller: Caller, pod: str) -> None:
             f"  quota {tenant['core_percent']} %, now {tenant['effective_percent']:.1f} %,"
             f" owed {format_ns(tenant['lag_ns'])}, memory {format_bytes(tenant['used_bytes'])}"
             f" of {_limit(tenant['memory_limit_bytes'])}",
+        ]
+    for former in answer["expected_back"]:
+        lines += [
+            f"{pod} on {former['gpu']}: process {former['pid']} has not come back since the daemon restarted",
+            f"  would help: let it run on if it is stopped, or nvshare ctl kill {former['pid']}",
         ]
     caller.show(answer, *lines)
 

@@ -10,9 +10,12 @@ import click
 from rich.console import Console
 
 from nvshare.cli.caller import Caller
-from nvshare.cli.ending import EXIT_NOT_DONE
+from nvshare.cli.ending import EXIT_NOT_DONE, daemon_errors
+from nvshare.node.controlling import TIMEOUT_SEC, NoDaemon
 
 POLL_SEC: Final = 0.5
+RESTART_SEC: Final = 30.0
+"""Without a timeout: how long a daemon may be away."""
 NAMED_MAX: Final = 3
 """Of those who are still there, in a line of progress."""
 
@@ -36,7 +39,8 @@ def drain(caller: Caller, gpu: str, no_wait: bool, timeout_sec: float | None, as
     on, also over restarts of the daemon. Every other process is refused, also one
     of a pod that is there: CUDA programs wait for the GPU, Python clients get
     gpu_draining. It lasts until nvshare ctl undrain, or until the machine boots.
-    Processes that do not use nvshare are neither seen nor waited for.
+    Processes that do not use nvshare are neither seen nor waited for. A daemon
+    that is restarted meanwhile is waited for, without --timeout for 30 s.
 
     \b
     Examples:
@@ -90,12 +94,32 @@ def _wait_until_empty(caller: Caller, answer: dict[str, Any], timeout_sec: float
         with console.status(_progress(answer)) as status:
             while answer["count"] and (until is None or time.monotonic() < until):
                 time.sleep(POLL_SEC if until is None else max(0, min(POLL_SEC, until - time.monotonic())))
-                answer = caller.ask("GET", f"/v1/drains/{answer['gpu']}")
+                answer = _look(caller, answer, until)
                 status.update(_progress(answer))
     except KeyboardInterrupt:
-        console.print(f"{_name(answer)} stays drained; nvshare ctl undrain {answer['index']} ends that")
+        console.print(_stays(answer))
         sys.exit(EXIT_NOT_DONE)
     return answer
+
+
+def _look(caller: Caller, answer: dict[str, Any], until: float | None) -> dict[str, Any]:
+    """The daemon's next answer, also if it is being restarted."""
+    give_up = time.monotonic() + RESTART_SEC if until is None else until
+    stays = f". {_stays(answer)}"
+    with daemon_errors(stays, stays):
+        while True:
+            left_sec = give_up - time.monotonic()
+            try:
+                timeout_sec = max(POLL_SEC, min(TIMEOUT_SEC, left_sec))
+                return caller.controller.ask("GET", f"/v1/drains/{answer['gpu']}", None, timeout_sec)
+            except NoDaemon:
+                if left_sec <= 0:
+                    raise
+            time.sleep(max(0, min(POLL_SEC, give_up - time.monotonic())))
+
+
+def _stays(answer: dict[str, Any]) -> str:
+    return f"{_name(answer)} stays drained; nvshare ctl undrain {answer['index']} ends that"
 
 
 def _progress(answer: dict[str, Any]) -> str:

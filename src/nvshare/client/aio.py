@@ -176,5 +176,6 @@ class AsyncClient:
             self._pump()
             refused = refused + 1 if self.session.phase is Phase.CROWDED else 0
             if refused == 1:
-                LOGGER.warning(NO_ROOM, self.session.refusal)
+                does = "waits" if self.session.is_limited() else "runs ungated"
+                LOGGER.warning(NO_ROOM, self.session.refusal, does)
             await asyncio.sleep(reconnect_delay_sec(refused))

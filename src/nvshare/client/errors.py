@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-NO_ROOM: Final = "the daemon has no room for this client (%s): it waits, and asks again; end other programs"
+NO_ROOM: Final = "the daemon has no room for this client (%s): it %s, and asks again; end other programs"
 
 
 class ClientRefused(Exception):  # noqa: N818 - the daemon's word

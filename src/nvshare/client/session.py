@@ -12,8 +12,9 @@
 5. A lease is of one connection. While there is none the last one holds, and RESUME tells what was taken under
    it. From then on nothing is decided by it: who wants memory waits for the daemon's answer, which voids the
    lease; a new one is told behind it.
-6. Who is refused for want of room waits for room, and asks again; the limits that the refusal tells hold.
-   Who is refused for another reason is done.
+6. Who is refused for want of room asks again. If its pod has a quota or a memory limit, which all of its
+   processes have together, it waits for room, at the gate and for memory; else it runs ungated meanwhile. Who
+   is refused for another reason is done.
 """
 
 from __future__ import annotations
@@ -215,6 +216,7 @@ class Session:
             self.client_id = int(message.data, 16)
             self.core_percent = message.core_limit_percent or 100
             self.registrations += 1
+            self.refusal = ""
             self._wants = False
             if self.used_bytes:
                 self._say_numbers(_T.MEM_USED, self.used_bytes, 0)
@@ -230,9 +232,9 @@ class Session:
             self.phase = Phase.CROWDED if message.data in CROWDED else Phase.REFUSED
             self.memory_limit_bytes = message.memory_limit_bytes or self.memory_limit_bytes
             self.core_percent = message.core_limit_percent or self.core_percent
-            while self._asking:
-                asking = self._asking.popleft()
-                asking.answer = self.phase is Phase.CROWDED and self._decide(asking.asked_bytes)
+            waiting, self._asking = self._asking, deque()
+            for asking in waiting:
+                self._judge(asking)
             return
         self.client_id = self.epoch = 0
         self.holds = self.dropping = self._wants = False
@@ -241,6 +243,23 @@ class Session:
         if self._asking:
             self._asking[0].seq = 0
         self._send_register()
+
+    def is_limited(self) -> bool:
+        return self.core_percent < 100 or self.memory_limit_bytes > 0
+
+    def _is_let(self) -> bool:
+        """There is no room for it, and nothing that it would have to share."""
+        return self.refusal in CROWDED and self.phase is not Phase.REFUSED and not self.is_limited()
+
+    def _judge(self, asking: Asking) -> None:
+        """After a refusal: what fits into the limit waits until there is room to ask for it."""
+        most_bytes = self.memory_limit_bytes
+        if self.phase is Phase.REFUSED or (most_bytes and self.used_bytes + asking.asked_bytes > most_bytes):
+            asking.answer = False
+        elif self.is_limited():
+            self._asking.append(asking)
+        else:
+            asking.answer = self._decide(asking.asked_bytes)
 
     # ---- the lock ----------------------------------------------------------------------------
 
@@ -254,7 +273,7 @@ class Session:
         self._waiting -= 1
 
     def may_enter(self) -> bool:
-        if self.ungated or not self.scheduling_on:
+        if self.ungated or not self.scheduling_on or self._is_let():
             return True
         return self.holds and not self.dropping
 
@@ -352,7 +371,9 @@ class Session:
     def ask(self, asked_bytes: int, now_ns: int) -> Asking:
         """May this much more be allocated? The answer is there at once, or comes later."""
         asking = Asking(asked_bytes)
-        if self._must_ask():
+        if self.phase is Phase.CROWDED and not self.ungated:
+            self._judge(asking)
+        elif self._must_ask():
             self._expect_word(now_ns)
             self._asking.append(asking)
             self._ask_next()

@@ -164,7 +164,8 @@ class Client:
                 return
             refused = refused + 1 if self._session.phase is Phase.CROWDED else 0
             if refused == 1:
-                LOGGER.warning(NO_ROOM, self._session.refusal)
+                does = "waits" if self._session.is_limited() else "runs ungated"
+                LOGGER.warning(NO_ROOM, self._session.refusal, does)
             self._pause(reconnect_delay_sec(refused))
 
     def _connect(self) -> socket.socket | None:

@@ -25,6 +25,7 @@ from nvshare.core.view.report import GpuReport, snapshot_client, snapshot_tenant
 from nvshare.node.control_actions import Actions
 from nvshare.node.control_answers import EXPLAINED, BadRequest, NotFound, as_json, body_of, pod_of
 from nvshare.node.hub import Hub
+from nvshare.node.members import Member
 from nvshare.node.pieces import in_pieces
 from nvshare.node.roster import Roster
 from nvshare.node.verdict import Cards, problems
@@ -170,6 +171,8 @@ class Control:
     def _clients(self) -> Iterator[bytes]:
         yield b'{"clients":['
         yield from _listed(row for gpu in list(self._hub.scheduler.gpus.values()) for row in self._rows(gpu))
+        yield b'],"expected_back":['
+        yield from _listed(self._former_row(former) for former in list(self._roster.formers.values()))
         yield b"]}"
 
     def _rows(self, gpu: Gpu) -> Iterator[dict[str, object]]:
@@ -194,6 +197,17 @@ class Control:
             "memory_limit_bytes": tenant.memory.limit_bytes,
         }
 
+    def _former_row(self, former: Member) -> dict[str, object]:
+        limits = self._roster.limits(former.pod)
+        return {
+            "client": f"{former.client:016x}",
+            "pod": former.pod,
+            "gpu": former.gpu,
+            "pid": former.process.pid,
+            "core_percent": limits.core_percent,
+            "memory_limit_bytes": limits.memory_bytes,
+        }
+
     async def tenant(self, request: Request) -> Response:
         pod = pod_of(request.path_params["pod"])
         scheduler = self._hub.scheduler
@@ -202,9 +216,11 @@ class Control:
             for gpu in scheduler.gpus.values()
             if (tenant := gpu.tenants.get(pod)) is not None
         ]
-        if not found:
+        expected = [self._former_row(m) for m in self._roster.formers.values() if m.pod == pod]
+        if not found and not expected:
             raise NotFound(f"no process of {pod} is here")
-        return as_json({"pod": pod, "now_ns": self._hub.clock(), "tenants": found})
+        answer = {"pod": pod, "now_ns": self._hub.clock(), "tenants": found, "expected_back": expected}
+        return as_json(answer)
 
     async def quota(self, request: Request) -> Response:
         pod = pod_of(request.path_params["pod"])

@@ -48,15 +48,15 @@ class Actions:
     # ---- processes ---------------------------------------------------------------------------
 
     async def processes(self, request: Request) -> Response:
-        """The registered processes of a pod, or the one with a pid."""
+        """The registered processes of a pod, or the one with a pid; also those that are expected back."""
         who = request.path_params["who"]
         if who.isascii() and who.isdigit():
             wanted = int(who[:19])
-            found = [m for m in self._roster.members.values() if m.process.pid == wanted]
+            found = [m for m in self._roster.everybody() if m.process.pid == wanted]
             nobody = f"no client has pid {who}; nvshare ctl clients shows those that there are"
         else:
             pod = pod_of(who)
-            found = [m for m in self._roster.members.values() if m.pod == pod]
+            found = [m for m in self._roster.everybody() if m.pod == pod]
             nobody = f"no process of {pod} is here; nvshare ctl clients shows those that are"
         if not found:
             raise NotFound(nobody)
@@ -98,7 +98,7 @@ class Actions:
         if not 1 <= len(body.processes) <= most_processes:
             raise BadRequest(f"{len(body.processes)} processes are named; accepted: 1 to {most_processes}")
         wanted = {Process(one.pid, one.start_ticks) for one in body.processes}
-        found = [m for m in self._roster.members.values() if m.process in wanted]
+        found = [m for m in self._roster.everybody() if m.process in wanted]
         if not found:
             raise NotFound("none of these processes is a client any more")
         rows = self._by_process(found)
@@ -139,8 +139,7 @@ class Actions:
 
     def _drained(self, device: Device) -> dict[str, object]:
         roster = self._roster
-        here = [m for m in roster.members.values() if m.gpu == device.key]
-        formers = [m for m in roster.formers.values() if m.gpu == device.key]
+        here = [m for m in roster.everybody() if m.gpu == device.key]
         rows = [
             {
                 "pid": member.process.pid,
@@ -149,12 +148,12 @@ class Actions:
                 "used_bytes": self._used_bytes(member),
                 "expected_back": member.client in roster.formers,
             }
-            for member in (here + formers)[:SHOWN_MAX]
+            for member in here[:SHOWN_MAX]
         ]
         return {
             "gpu": device.key,
             "index": device.number,
             "draining": device.key in roster.drains,
             "processes": rows,
-            "count": len(here) + len(formers),
+            "count": len(here),
         }

@@ -1,6 +1,7 @@
 """GPUs that are being drained: whoever is there stays, and nobody new may come.
 
-1. A process is new if it is not registered on that GPU, whatever else its pod has there.
+1. A process is new if it is not registered on that GPU in that pod, whatever else its pod has there. So
+   one that is there may have a second client.
 2. Who is there goes on, and may resume on a new connection or after a restart of the daemon.
 3. It lasts until it is taken back, over restarts of the daemon, until the machine is booted again.
 """

@@ -13,6 +13,6 @@ OUTCOMES: Final = {
     "killed": "ended by SIGKILL",
     "gone": "had ended before",
     "survived": f"still there {KILLED_WITHIN_SEC:.0f} s after SIGKILL: the kernel cannot end it now",
-    "not_permitted": "the daemon may not signal it: it belongs to another user",
+    "not_permitted": "the daemon may not signal it: it lacks a capability, or a security module forbids it",
     "protected": "never ended by us: init, or the daemon itself",
 }

@@ -52,6 +52,8 @@ from nvshare.wire.messages import Message, MessageType
 
 NOBODY: Final = Peer(Process(0, 0), -1, HOST)
 """Whoever cannot be told: has no rights and no client."""
+NOT_KNOWN: Final = PodLimits(memory_bytes=0, core_percent=0)
+"""For whoever's pod is not known: what it was told before holds on."""
 ENVIRONMENT: Final = "env"
 """The source of a limit that a client's environment stated; it ends with the pod's last client."""
 
@@ -72,7 +74,7 @@ class Roster:
         self.unregistered = Unregistered(bounds)
         self.runs = Runs(hub, tenancy, self._is_used, self.set_limits)
         self.drains = Drains()
-        self.terminations = Terminations(hub, self.members)
+        self.terminations = Terminations(hub, self.members, self.formers)
         self._operators = Operators(own_place, self._obey, self.note_refused)
         self._per_pod: Counter[str] = Counter()
         self._per_uid: Counter[int] = Counter()
@@ -80,6 +82,10 @@ class Roster:
         self._queue = FairQueue(hub, bounds)
         self._came: dict[tuple[Process, str], int] = {}  # when a process last registered or resumed on a GPU
         self.journal: Journal | None = None
+
+    def everybody(self) -> list[Member]:
+        """Members, then formers."""
+        return [*self.members.values(), *self.formers.values()]
 
     # ---- connections -------------------------------------------------------------------------
 
@@ -299,8 +305,8 @@ class Roster:
             return
         if passed_over:
             self.hub.counters.events["pod_claim_passed_over"] += 1
-        if device.key in self.drains and (peer.process, pod, device.key) not in self._absent:
-            self._refuse(connection, GPU_DRAINING, f"gpu {device.key}, pod {pod}")
+        if device.key in self.drains and not self._is_there((peer.process, pod, device.key)):
+            self._refuse(connection, GPU_DRAINING, f"gpu {device.key}, pod {pod}", pod)
             return
         self._supersede(peer.process, pod, device.key)
         reason = self._crowded(peer, pod)
@@ -342,6 +348,12 @@ class Roster:
         if device.key not in self.hub.scheduler.gpus:
             self.hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
 
+    def _is_there(self, role: Role) -> bool:
+        """With a connection or without."""
+        pod = role[1]
+        is_here = pod in self._per_pod and any(members.role(one) == role for one in self.members.values())
+        return is_here or role in self._absent
+
     def _crowded(self, peer: Peer, pod: str) -> str:
         if len(self.members) >= self.bounds.clients:
             return "too_many_clients"
@@ -352,11 +364,11 @@ class Roster:
         return ""
 
     def _refuse(self, connection: Connection, reason: str, detail: str, pod: str = "") -> None:
-        """It is told what its pod may have, and keeps to that without us."""
+        """It is told what its pod may have, if that is known, and keeps to that without us."""
         self.note_refused(connection.peer, reason, detail)
         if reason == PEER_DEAD:  # it will not say anything else
             self._leave_unregistered(connection)
-        connection.refuse(reason, self.limits(pod))
+        connection.refuse(reason, self.limits(pod) if pod else NOT_KNOWN)
 
     def _enter(self, connection: Connection, pod: str, gpu: str, client: int = 0) -> Member:
         """Under an id of its own, or the one that a former daemon gave it."""

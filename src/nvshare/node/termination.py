@@ -1,7 +1,8 @@
 """Ends processes of clients: those that do not respond, if the operator wants that, and those he names.
 
-1. A process is signalled through the pidfd that was opened when it registered, and only while that is the
-   pidfd of this process. So a pid that was given away meanwhile hits nobody.
+1. A process is signalled through the pidfd that was opened when it registered, or when the daemon started if
+   it is expected back, and only while that is the pidfd of this process. So a pid that was given away
+   meanwhile hits nobody.
 2. Never init, and never the daemon itself.
 3. Whoever is asked to end (SIGTERM) has a grace period and is killed (SIGKILL) after it. A process that the
    kernel cannot end, as while a driver hangs, is not waited for beyond KILLED_WITHIN_SEC.
@@ -83,9 +84,10 @@ class _Target:
 
 
 class Terminations:
-    def __init__(self, hub: Hub, here: Mapping[int, Member]) -> None:
+    def __init__(self, hub: Hub, here: Mapping[int, Member], formers: Mapping[int, Member]) -> None:
         self._hub = hub
         self._members = here
+        self._formers = formers
         self._told: dict[int, _Told] = {}  # by client; of those that are gone until somebody new is told of
         self.on_unresponsive = MARK
 
@@ -121,7 +123,8 @@ class Terminations:
 
     async def end(self, wanted: Set[Process], grace_sec: float) -> dict[Process, str]:
         """What became of each, in a word of ``outcomes``. Whoever is no client is gone, as far as we know."""
-        found = {member.process: member for member in self._members.values() if member.process in wanted}
+        everybody = (*self._formers.values(), *self._members.values())
+        found = {member.process: member for member in everybody if member.process in wanted}
         targets = [_Target(member, self._hub.loop) for member in found.values()]
         try:
             outcomes = await self._end(targets, grace_sec)
