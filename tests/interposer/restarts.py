@@ -33,7 +33,7 @@ from tests.interposer.test_memory_limit import drivers_bytes
 MIB: Final = 1 << 20
 CARDS: Final = "t4:2"
 FIGURES: Final = re.compile(
-    r"granted (\d+) refused (\d+) allocation_ms (\d+) launches (\d+) launch_ms (\d+)\n"
+    r"granted (\d+) refused (\d+) launches (\d+) allocation (\d+) (\d+) launch (\d+) (\d+)\n"
 )
 
 
@@ -64,10 +64,9 @@ class Report:
     granted: int = 0
     refused: int = 0
     launches: int = 0
-    allocation_ms: int = 0  # the longest, on the card where nobody is stopped
-    launch_ms: int = 0
     looks: int = 0
-    start_ms: list[float] = field(default_factory=list)
+    away: list[tuple[float, float]] = field(default_factory=list)  # from when to when there was no daemon
+    standstills: list[tuple[str, float, float]] = field(default_factory=list)  # of what, from when to when
     most_bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # by pod, beside its limit
 
     @property
@@ -77,13 +76,26 @@ class Report:
     def lines(self) -> Iterator[str]:
         moments = ", ".join(f"{count} {name}" for name, count in sorted(self.moments.items()))
         yield f"restarts: {self.kills} by kill -9, {self.clean} clean ({moments})"
-        starts = sorted(self.start_ms)
-        yield f"a daemon's own start: median {starts[len(starts) // 2]:.0f} ms, longest {starts[-1]:.0f} ms"
+        starts = sorted(1000 * (until - since) for since, until in self.away)
+        yield f"time without a daemon: median {starts[len(starts) // 2]:.0f} ms, longest {starts[-1]:.0f} ms"
         yield f"allocations: {self.granted} made, {self.refused} refused; launches: {self.launches}"
-        yield f"longest standstill: {self.allocation_ms} ms of an allocation, {self.launch_ms} ms of launches"
+        for what in ("allocations", "launches"):
+            yield self._longest(what)
         for pod, (most, limit) in self.most_bytes.items():
             yield f"pod {pod}: at most {most:>11,} of {limit:,} bytes by the driver's count"
         yield f"over-admitted: {self.over_bytes} bytes, in {self.looks} looks"
+
+    def _longest(self, what: str) -> str:
+        """On the card where nobody is stopped."""
+        spans = [(since, until) for kind, since, until in self.standstills if kind == what]
+        since, until = max(spans, key=lambda span: span[1] - span[0])
+        restarts = sum(begins < until and ends > since for begins, ends in self.away)
+        beyond_ms = max(1000 * (until - since - self._away_sec(since, until)) for since, until in spans)
+        took = f"longest standstill of {what}: {1000 * (until - since):.0f} ms, over {restarts} restarts"
+        return f"{took}; beyond the time without a daemon at most {beyond_ms:.0f} ms"
+
+    def _away_sec(self, since: float, until: float) -> float:
+        return sum(max(0.0, min(until, ends) - max(since, begins)) for begins, ends in self.away)
 
 
 class Run:
@@ -129,14 +141,14 @@ class Run:
         out, error = child.communicate(timeout=120)
         found = FIGURES.fullmatch(out)
         assert found is not None, f"{pod.name}: {child.returncode}: {out}{error}"
-        granted, refused, allocation_ms, launches, launch_ms = map(int, found.groups())
+        granted, refused, launches, *spans = map(int, found.groups())
         report = self.report
         report.granted += granted
         report.refused += refused
         report.launches += launches
         if not pod.stops:
-            report.allocation_ms = max(report.allocation_ms, allocation_ms)
-            report.launch_ms = max(report.launch_ms, launch_ms)
+            for what, (took_ns, ended_ns) in (("allocations", spans[:2]), ("launches", spans[2:])):
+                report.standstills.append((what, (ended_ns - took_ns) / 1e9, ended_ns / 1e9))
 
     def exchange(self) -> None:
         """A process ends, by itself or not, and another begins."""
@@ -151,15 +163,15 @@ class Run:
     # ---- the daemon --------------------------------------------------------------------------
 
     def restart(self, clean: bool) -> None:
+        since = time.monotonic()
         if clean:
             self.node.daemon.stop()
             self.report.clean += 1
         else:
             self.node.daemon.kill()
             self.report.kills += 1
-        began = time.monotonic()
         self.node.daemon.start()
-        self.report.start_ms.append((time.monotonic() - began) * 1000)
+        self.report.away.append((since, time.monotonic()))
 
     def at_random(self, clean: bool) -> None:
         time.sleep(self.chance.uniform(0, 0.8))  # how long a daemon lives

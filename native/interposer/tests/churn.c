@@ -1,5 +1,6 @@
 /* Allocates and frees at random sizes, and launches, until its input ends. argv: seed, the pod's limit in bytes.
- * Then prints how often it was granted and refused memory, and the longest that an allocation and the launches took. */
+ * Then prints how often it was granted and refused memory, and the longest that an allocation and the launches took, each with
+ * the time when that was over. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -9,31 +10,48 @@
 #define UNIT (2ULL << 20) /* the card's own granularity, so that its count is ours */
 #define HELD 8
 
+struct longest {
+    uint64_t took_ns, ended_ns;
+};
+
+static void note(struct longest *longest, uint64_t begun_ns)
+{
+    uint64_t ended_ns = now_ns();
+    if (ended_ns - begun_ns > longest->took_ns)
+        *longest = (struct longest){ended_ns - begun_ns, ended_ns};
+}
+
+struct work {
+    unsigned long launches;
+    struct longest longest;
+};
+
 static CUcontext shared;
 static atomic_bool ends;
 
 static void *launch_all_the_time(void *argument)
 {
-    struct gaps *gaps = argument;
+    struct work *work = argument;
     CUstream stream;
     CHECK(cuCtxSetCurrent(shared));
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CUfunction kernel = kernel_of_us(1000);
     launch(kernel, stream);
     CHECK(cuStreamSynchronize(stream));
-    gaps_begin(gaps);
-    while (!atomic_load(&ends)) {
+    for (; !atomic_load(&ends); work->launches++) {
+        uint64_t begun_ns = now_ns();
         launch(kernel, stream);
         CHECK(cuStreamSynchronize(stream));
-        gaps_step(gaps);
+        note(&work->longest, begun_ns);
     }
     return NULL;
 }
 
 struct memory {
     unsigned int seed;
-    uint64_t limit_bytes, longest_ns;
+    uint64_t limit_bytes;
     unsigned long granted, refused;
+    struct longest longest;
     CUdeviceptr held[HELD];
 };
 
@@ -58,9 +76,8 @@ static void *allocate_all_the_time(void *argument)
         } else {
             uint64_t begun_ns = now_ns();
             CUresult result = cuMemAlloc_v2(held, some_bytes(memory));
-            uint64_t took_ns = now_ns() - begun_ns;
+            note(&memory->longest, begun_ns);
             EXPECT(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
-            memory->longest_ns = took_ns > memory->longest_ns ? took_ns : memory->longest_ns;
             *(result == CUDA_SUCCESS ? &memory->granted : &memory->refused) += 1;
             *held = result == CUDA_SUCCESS ? *held : 0;
         }
@@ -71,7 +88,7 @@ static void *allocate_all_the_time(void *argument)
 
 int main(int argc, char **argv)
 {
-    struct gaps gaps = {0};
+    struct work work = {0};
     struct memory memory = {0};
     pthread_t threads[2];
     EXPECT(argc == 3);
@@ -79,14 +96,15 @@ int main(int argc, char **argv)
     memory.limit_bytes = strtoull(argv[2], NULL, 10);
     open_device(0);
     CHECK(cuCtxGetCurrent(&shared));
-    EXPECT(pthread_create(&threads[0], NULL, launch_all_the_time, &gaps) == 0);
+    EXPECT(pthread_create(&threads[0], NULL, launch_all_the_time, &work) == 0);
     EXPECT(pthread_create(&threads[1], NULL, allocate_all_the_time, &memory) == 0);
     while (getchar() != EOF)
         ;
     atomic_store(&ends, true);
     pthread_join(threads[1], NULL);
     pthread_join(threads[0], NULL);
-    printf("granted %lu refused %lu allocation_ms %llu launches %lu launch_ms %llu\n", memory.granted, memory.refused,
-           (unsigned long long)(memory.longest_ns / 1000000), gaps.steps, (unsigned long long)(gaps.longest_ns / 1000000));
+    printf("granted %lu refused %lu launches %lu allocation %llu %llu launch %llu %llu\n", memory.granted, memory.refused,
+           work.launches, (unsigned long long)memory.longest.took_ns, (unsigned long long)memory.longest.ended_ns,
+           (unsigned long long)work.longest.took_ns, (unsigned long long)work.longest.ended_ns);
     return 0;
 }
