@@ -80,7 +80,7 @@ class Roster:
         self._per_uid: Counter[int] = Counter()
         self._repeats = hub.repeats
         self._queue = FairQueue(hub, bounds)
-        self._came: dict[tuple[Process, str], int] = {}  # when a process last registered or resumed on a GPU
+        self._came: dict[Role, int] = {}  # when a process last registered or resumed
         self.journal: Journal | None = None
 
     def everybody(self) -> list[Member]:
@@ -481,7 +481,7 @@ class Roster:
         self, former: Member, connection: Connection, message: Message, now_ns: int
     ) -> bool:
         """Whoever says that it holds works until it hears that it does not, so saying it is not for free."""
-        rest_ns = self._came.get((former.process, former.gpu), -NEVER) + self.bounds.resume_every_ns - now_ns
+        rest_ns = self._came.get(members.role(former), -NEVER) + self.bounds.resume_every_ns - now_ns
         if rest_ns <= 0:
             return False
         self.hub.counters.events["resumes_delayed"] += 1
@@ -498,7 +498,7 @@ class Roster:
         if len(self._came) >= self.bounds.clients:
             since_ns = now_ns - self.bounds.resume_every_ns
             self._came = {whose: at_ns for whose, at_ns in self._came.items() if at_ns > since_ns}
-        self._came[member.process, member.gpu] = now_ns
+        self._came[members.role(member)] = now_ns
 
     def _why_not(self, former: Member | None, peer: Peer, gpu: str, epoch: int) -> str:
         if former is None:

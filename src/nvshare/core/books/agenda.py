@@ -48,7 +48,7 @@ class Agenda:
     def pop_due(self, now_ns: int) -> list[Tenant]:
         """Some of those that are due by now, the first first; all of them, if they are not many."""
         due: list[Tenant] = []
-        while self.next_ns <= now_ns and len(due) < AT_ONCE:
+        while self._heap and self.next_ns <= now_ns and len(due) < AT_ONCE:
             tenant = self._heap[0][2]
             del self._at[tenant]
             due.append(tenant)
