@@ -168,9 +168,11 @@ def test_a_daemon_that_does_not_know_its_pod_lifts_no_quota(node: Node) -> None:
     arguments = ["--gpus", "nvml"]
     node.daemon = DaemonProcess(node.directory, prefix=blind, arguments=arguments, environment=node.simulated)
     node.daemon.start()
-    node.daemon.wait_words("reason=pid_not_visible", 2)
-    assert 5 < share_of(node, child, 4) < 24
-    node.daemon.kill()  # which also ends its child, the daemon itself
+    try:
+        node.daemon.wait_words("reason=pid_not_visible", 2)
+        assert 5 < share_of(node, child, 4) < 24
+    finally:
+        node.daemon.kill()  # unshare, and with it the daemon
     _, err = node.finish(child)
     assert "keeps to its quota of 20% by itself" in err
 
