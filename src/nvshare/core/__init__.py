@@ -14,5 +14,5 @@ policy/       decide and write no state of their own: decide (the order of thing
               residency and slices (memory), undrained (progress), uncontended (the short way), standstill
 view/         read only: snapshot, report, explain, observe (for metrics), checkpoint
 deadlines     when each GPU must be looked at again; audit: whether the books are right
-crowd         what concerns everybody is done now and then among many; notices: what the log should say of pods
+crowd         what concerns everybody is done now and then among many; notices: what the log says of pods
 """
