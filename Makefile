@@ -10,10 +10,11 @@ FOR ?= 60
 EVENTS ?= 20000000
 SEED ?= 1000
 STEPS ?= 10000000
+HOURS ?= 24
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-processes verify-day prometheus simgpu compiled interposer release-libs aarch64 libraries clean
+.PHONY: help demo test unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-processes verify-day verify-liars prometheus simgpu compiled interposer release-libs aarch64 libraries clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +148,9 @@ verify-processes: $(READY) libraries ## the same by real processes on a simulate
 
 verify-day: $(READY) compiled ## a simulated day of 32 tenants on 8 GPUs: speed, and memory that stays flat
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator --hours 24
+
+verify-liars: $(READY) compiled ## a simulated day in which one client in ten lies: shares and waits of the others, as a table
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.sim.liars --hours $(HOURS)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.svg

@@ -170,7 +170,7 @@ class World(Beliefs):
         """The core's next deadline. While anybody waits there must be one, and it is not now."""
         deadline_ns = self.core.next_deadline_ns()
         if deadline_ns is None:
-            waiting = [client.key for client in self.clients.values() if client.wants]
+            waiting = [client.key for client in self.clients.values() if client.wants or client.asking]
             if waiting:
                 self.broken("no deadline", f"{waiting} wait, and nothing will ever happen by itself")
             return NEVER

@@ -17,6 +17,8 @@ from nvshare.core.settings import Settings
 from nvshare.core.standing import IDLE
 from nvshare.core.tenant import Tenant
 
+from .waiting import bound_ns, check_deadline, clients_waiting
+
 MS = 1_000_000
 SECOND = 1_000_000_000
 GIB = 1 << 30
@@ -220,6 +222,7 @@ class Model:
             for tenant in gpu.tenants.values():
                 self._check_bills(tenant)
                 self._check_debt(gpu, tenant)
+        check_deadline(self.core)
         self._check_snapshot()
 
     def _check_exclusive(self, gpu: Gpu) -> None:
@@ -307,6 +310,17 @@ class Model:
                 waiting = any(client.state == "waiting" for client in tenant.clients)
                 assert (tenant.explanation.state == "waiting") <= waiting
                 assert tenant.explanation.since_ns <= self.now_ns
+
+
+def wait_out(model: Model) -> None:
+    """Nobody says a word from now on: whoever waits is granted the GPU all the same."""
+    waiting, until_ns = clients_waiting(model.core), model.now_ns + bound_ns(model.core)
+    while waiting:
+        deadline_ns = model.core.next_deadline_ns()
+        assert deadline_ns is not None
+        assert deadline_ns <= until_ns, f"{waiting} still wait"
+        model._feed(events.Woken(), max(deadline_ns, model.now_ns))
+        waiting &= clients_waiting(model.core)
 
 
 def settle_down(model: Model, random: Random, bound_ns: int) -> None:

@@ -117,3 +117,27 @@ def test_an_unlimited_pod_on_two_gpus_takes_little_more_than_is_due() -> None:
     clients.run(10 * SECOND)
     had = clients.percents(20 * SECOND)
     assert 0.5 < had["spans"] < 3, f"{had}"
+
+
+def test_a_holder_that_says_it_is_idle_gives_way_when_the_next_one_is_due() -> None:
+    """The next one had had its quota for the moment, and nobody looked again when it was due."""
+    clients = Clients()
+    for pod, percent in (("idle", 10), ("waits", 10)):
+        clients.limit(pod, percent)
+    idle, waits = clients.register("idle"), clients.register("waits")
+    clients.ask(waits)
+    clients.run(2 * SECOND)
+    while not clients.here[waits].holds:
+        clients.run(MS)
+    while clients.here[waits].holds:
+        clients.run(MS)
+    clients.ask(idle)
+    assert clients.here[idle].holds
+    told = clients.feed(events.BusyReported(idle, 0, 3 * MS))
+    assert not told, "the other one is ahead of its quota"
+    assert clients.tenant("waits").lag_ns < -5 * MS
+    deadline_ns = clients.core.next_deadline_ns()
+    assert deadline_ns is not None
+    asked_ns = clients.now_ns
+    clients.run(200 * MS)
+    assert clients.here[waits].granted_ns > asked_ns

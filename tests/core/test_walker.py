@@ -10,7 +10,7 @@ import pytest
 from nvshare.core import events
 from nvshare.core.settings import Settings
 
-from .model import GIB, MS, SECOND, Model, settle_down
+from .model import GIB, MS, SECOND, Model, settle_down, wait_out
 
 STEPS: Final = 25_000
 WALKS: Final = 8  # 200,000 steps in all
@@ -33,7 +33,7 @@ class Walker:
         moves = [self.request] * 8 + [self.release] * 10 + [self.wait] * 6 + [self.busy] * 3
         moves += [self.memory] * 3 + [self.ask] * 2 + [self.answer_recall] * 2 + [self.join] * 2
         moves += [self.leave, self.die, self.quota, self.memory_limit, self.sample]
-        rare = [self.on_off, self.set_slice, self.settle_down]
+        rare = [self.on_off, self.set_slice, self.settle_down, self.wait_out]
         until = self.model.steps + steps
         while self.model.steps < until:
             self.random.choice(rare if self.random.random() < 0.002 else moves)()
@@ -117,6 +117,9 @@ class Walker:
 
     def set_slice(self) -> None:
         self.model.step(events.SliceSet(self.random.choice((1, 5)) * SECOND))
+
+    def wait_out(self) -> None:
+        wait_out(self.model)
 
     def settle_down(self) -> None:
         settle_down(self.model, self.random, 4 * 3600 * SECOND)

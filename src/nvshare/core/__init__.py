@@ -3,13 +3,16 @@
 scheduler     the door: handle(event, now) -> effects; membership: clients and tenants come, go, come back
 standing      where a tenant may stand, and what may follow what; gpu: the one function that moves it
 grant         the life of a client's lock, whatever messages cross; tables for each kind of client
-tenant        a pod on one GPU and its processes; account: its lag; memory: its leases and reservations
+tenant        a pod on one GPU and its processes; account: its lag; memory: its leases and reservations;
+              claims: what of its word on memory can be true
 books/        own the state of a GPU: line (who waits), floor (who has it), residence (whose memory is there),
               pace (clocks, weights, turn length), figures (what is counted), returning (after a restart),
-              idlers, window, hinted, look
+              outside and first_fit (who waits for memory), late (who does not let go), whereabouts (pods on
+              several GPUs), agenda, idlers, window, hinted, look
 policy/       decide and write no state of their own: decide (the order of things), turns (who is next),
               turn_end, gates (telling clients), billing (what a hold costs), lag (what may be owed),
               residency and slices (memory), undrained (progress), uncontended (the short way)
 view/         read only: snapshot, report, explain, observe (for metrics), checkpoint
 deadlines     when each GPU must be looked at again; audit: whether the books are right
+crowd         what concerns everybody is done now and then among many; notices: what the log is to say of pods
 """

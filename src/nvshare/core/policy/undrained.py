@@ -5,7 +5,8 @@ Rules:
    are billed.
 2. An undrained holder's gate opens again for a moment: what its kernel waits for may stand there.
 3. Then it runs by duty cycle, as much of the time as it is due of the GPU, and until it has drained in
-   time ten times nobody waits for its drains.
+   time ten times nobody waits for its drains. Once it owes DEBT_MOST_NS its gate opens for a moment every
+   few seconds, which is enough for what its kernel may wait for.
 4. A pod on several GPUs may spin on one for what stands at its gate on another. It never waits for its
    turn for longer than half a second, whatever it owes. Nor does one that is known not to drain, until it
    owes DEBT_MOST_NS: then its quota is what it waits for.
@@ -26,12 +27,13 @@ from nvshare.core.books.pace import MS, SECOND, TURN_MIN_NS
 from nvshare.core.effects import DropReason, Effect
 from nvshare.core.gpu import Gpu
 from nvshare.core.notices import Misdeed
-from nvshare.core.policy import billing, gates
+from nvshare.core.policy import billing, gates, lag
 from nvshare.core.standing import HOLDING, UNDRAINED
 from nvshare.core.tenant import Tenant
 
 TURNS: Final = 10
 PERIOD_NS: Final = 500 * MS
+DEBTORS_PERIOD_NS: Final = 5_000 * MS
 BLIND_GRACES: Final = 10
 BLIND_TURNS: Final = 1
 DEBT_MOST_NS: Final = 5_000 * MS
@@ -92,11 +94,18 @@ def _note_unresponsive(gpu: Gpu, tenant: Tenant) -> None:
 def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     tenant.habits.drains_late(BLIND_TURNS if tenant.queues_blindly else TURNS)
     gates.open_gates(gpu, tenant, now_ns, out)
-    gpu.floor.look_at(tenant, now_ns + _open_ns(gpu, tenant))
+    gpu.floor.look_at(tenant, now_ns + _open_ns(gpu, tenant, now_ns))
 
 
-def _open_ns(gpu: Gpu, tenant: Tenant) -> int:
+def _owes_much(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
+    """Its kernels on other GPUs may spin for what stands here: then that makes no difference."""
+    return not tenant.habits.spans_gpus and lag.lag_ns(gpu, tenant, now_ns) < -DEBT_MOST_NS
+
+
+def _open_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
     """How long its gate is open in a period."""
+    if _owes_much(gpu, tenant, now_ns):
+        return TURN_MIN_NS
     return max(TURN_MIN_NS, gpu.pace.due_weight(tenant) * PERIOD_NS // WHOLE)
 
 
@@ -107,7 +116,7 @@ def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     for tenant in gpu.line.due_urgent(now_ns):
         let_in_ns = _let_in_ns(gpu, tenant)
         if let_in_ns <= now_ns:
-            leave_undrained(gpu, tenant, now_ns + _open_ns(gpu, tenant), now_ns)
+            leave_undrained(gpu, tenant, now_ns + _open_ns(gpu, tenant, now_ns), now_ns)
             gates.open_gates(gpu, tenant, now_ns, out)
         else:  # by the pace of the moment; it may run sooner by another
             gpu.line.look_at(tenant, min(let_in_ns, now_ns + SECOND))
@@ -120,7 +129,8 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
         if hold.dropped_ns < 0:
             hold.drop(now_ns)
         gates.close_gates(gpu, tenant, DropReason.TURN, out)
-        floor.look_at(tenant, now_ns + PERIOD_NS)
+        period_ns = DEBTORS_PERIOD_NS if _owes_much(gpu, tenant, now_ns) else PERIOD_NS
+        floor.look_at(tenant, now_ns + period_ns)
     elif tenant.wanting and _may_pass(tenant):
         _reopen(gpu, tenant, now_ns, out)
     else:
