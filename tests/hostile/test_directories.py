@@ -77,7 +77,8 @@ def test_what_is_taken_away_is_made_again(daemon: DaemonProcess, what: str) -> N
     daemon.client("after").cycle()
     until(lambda: daemon.status()["problems"] == [])
     before.cycle()
-    assert any("socket made again" in line and str(which(daemon)) in line for line in daemon.log)
+    words = str(which(daemon))
+    daemon.wait_log(lambda lines: any("socket made again" in line and words in line for line in lines))
     assert mode(daemon.path) == 0o722
     assert mode(daemon.control.path) == 0o600
     assert mode(daemon.private_dir) == 0o700
