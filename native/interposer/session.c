@@ -75,6 +75,8 @@ void session_disconnected(struct session *s, uint64_t now_ns)
         s->silent_since_ns = now_ns;
     if (s->dropping)
         s->dropping = false; /* rule 5 */
+    if (s->holds && !s->alone_since_ns)
+        s->alone_since_ns = now_ns;
     s->phase = AWAY;
 }
 
@@ -271,6 +273,7 @@ static void granted(struct session *s, uint64_t now_ns)
     if (!s->holds)
         s->held_since_ns = now_ns;
     s->grants++;
+    s->alone_since_ns = 0;
     s->holds = true;
     s->dropping = s->wants = false;
 }
@@ -320,7 +323,7 @@ bool session_may_run(const struct session *s)
 
 bool session_keeps_pace(const struct session *s, uint64_t now_ns)
 {
-    bool holds_on = s->holds && now_ns >= s->silent_since_ns + HOLD_ALONE_NS;
+    bool holds_on = s->holds && s->alone_since_ns && now_ns >= s->alone_since_ns + HOLD_ALONE_NS;
     bool is_alone = s->ungated || (s->phase != READY && (holds_on || (is_refused(s) && !session_waits_for_room(s))));
     return is_alone && s->core_percent < 100 && !s->scheduling_off;
 }
@@ -341,6 +344,7 @@ void session_stop_waiting(struct session *s)
 void session_end_turn(struct session *s, struct bill bill)
 {
     s->holds = s->dropping = false;
+    s->alone_since_ns = 0;
     s->wants = s->waiting > 0;
     if (s->wants)
         s->request_seq++;

@@ -5,8 +5,8 @@
  * 3. When the daemon is away for 5 s, or silent for 10 s while somebody waits for it, the program runs ungated, within the
  *    limits last told. It never fails because the daemon is away.
  * 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
- * 5. Who has the GPU when the daemon dies keeps it: nobody else can be granted it meanwhile, and he is billed for it. When no
- *    daemon is back after 2 s, whoever runs and has a quota keeps to it by himself.
+ * 5. Who has the GPU when the daemon dies keeps it: nobody else can be granted it meanwhile, and he is billed for it. After half a
+ *    second, over however many daemons that grant nothing, whoever runs and has a quota keeps to it by himself.
  * 6. A lease is of one connection. While there is none the last one holds, and RESUME tells what was taken under it. From
  *    then on nothing is decided by it: who wants memory waits for the daemon's answer, which voids the lease; a new one is
  *    told behind it.
@@ -28,7 +28,7 @@
 #define OUT_FRAMES 64
 #define AWAY_NS (5 * SECOND)
 #define SILENCE_NS (10 * SECOND)
-#define HOLD_ALONE_NS (2 * SECOND)
+#define HOLD_ALONE_NS (SECOND / 2)
 #define KEEP_ALIVE_NS (3 * SECOND)
 #define DRAIN_PATIENCE_NS (100 * MS)
 #define REPORT_MEMORY_NS (10 * MS)
@@ -63,6 +63,7 @@ struct session {
     bool holds, dropping, wants, ungated, resumes_holding;
     unsigned int waiting; /* threads that stand at the gate */
     uint64_t request_seq, held_since_ns, dropped_ns;
+    uint64_t alone_since_ns; /* 0: the daemon that granted the hold is there */
     uint64_t grants; /* LOCK_OK read on this connection: what ends is the hold of the last one */
     /* memory */
     uint64_t used_bytes, resumed_bytes; /* the second: as RESUME told it */

@@ -185,7 +185,7 @@ def test_without_a_daemon_a_quota_is_kept(node: Node, how: str) -> None:
     assert line_of(child) == "running"
     if how == "killed":
         node.daemon.kill()
-        time.sleep(1.5)  # for the first 2 s it has the GPU, and is billed for that
+        # For the first half second it has the GPU, and is billed for that.
         assert 8 < share_of(node, child, 6) < 32, "before and after the five seconds"
     else:
         with stopped(daemon_pid(node)):
