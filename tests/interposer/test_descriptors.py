@@ -15,7 +15,7 @@ def test_nobody_writes_to_its_files_or_closes_them(node: Node, how: str) -> None
     node.set_quota("closes", core_percent=25)
     child = node.start(node.program("closes"), how, pod="closes")
     assert line_of(child) == "closed", child.stderr.read() if child.stderr else ""
-    node.daemon.wait_words("client resumed", times=20)
+    node.daemon.wait_words("client resumed")  # how often depends: it may resume once a second
     assert 5 < share_of(node, child, 4) < 27, "its quota holds"
     assert [row["pid"] for row in node.clients()] == [child.pid]
     out, err = node.finish(child)
