@@ -9,9 +9,9 @@ Waiting. Everybody answers DROP within the grace, or never and is late then. Who
   + 5 s + 4 x 60 ms / least share         what a GPU with room repays, what the group may have overrun
   + (tenants + 1) x (max runtime + drop timeout)  if memory does not fit, a slice for each
 
-all of it twice, for what happens meanwhile. A pod on several GPUs, where memory fits, waits 0.5 s, a turn and
-a drain, whatever it owes: others may spin for it. Tenants without quotas may wait for ever only if they are
-left nothing: ``unlimited_min_percent`` 0 and quotas that fill the GPU, or that borrow.
+all of it twice, for what happens meanwhile. A pod that holds another GPU too, where memory fits, waits
+0.5 s, a turn and a drain, whatever it owes: others may spin for it. Tenants without quotas may wait for ever
+only if they are left nothing: ``unlimited_min_percent`` 0 and quotas that fill the GPU, or that borrow.
 
 Shares. On a GPU where all memory fits, everybody keeps asking. After a time to settle, over the next 20 s
 each tenant with a quota has its share within 2 points, less what it owed and more what it was owed at the
@@ -241,7 +241,7 @@ class CalmPhase:
         used_bytes = sum(tenant.used_bytes for tenant in gpu.tenants)
         if used_bytes > gpu.safe_limit_bytes or settings.scheduling_mode == "serial":
             bound_ns += slices_ns
-        elif self.spans(client.tenant):
+        elif self.holds_elsewhere(client.tenant):
             bound_ns = GATE_NS + TURN_MAX_NS + 2 * settings.drain_grace_ns
             if self.world.now_ns < self.world.restarted_ns + RESUME_NS:
                 bound_ns += RESUME_NS
@@ -316,12 +316,17 @@ class CalmPhase:
             self.world.broken(rule, f"{gpu} is left idle: {figures}")
 
     def spans(self, tenant: TenantView) -> bool:
-        """It has clients on another GPU too, so it never waits long, whatever it owes."""
+        """It has clients on another GPU too."""
         return any(
             other.clients
             for other in self.world.tenants.values()
             if other.pod == tenant.pod and other is not tenant
         )
+
+    def holds_elsewhere(self, tenant: TenantView) -> bool:
+        """So it never waits long, whatever it owes."""
+        others = [other for other in self.world.tenants.values() if other.pod == tenant.pod]
+        return any(other.holding for other in others if other is not tenant)
 
 
 NO_BOUND: Final = 1 << 62

@@ -11,7 +11,7 @@ from nvshare.core import effects, events
 from nvshare.core.settings import Settings
 
 from .driver_calm import Calm
-from .driver_views import GIB, MS, SECOND, SOURCES, ClientView
+from .driver_views import CEILING, GIB, MS, SECOND, SOURCES, ClientView
 from .driver_world import Restart, World
 
 Item = events.Event | Restart | Calm
@@ -271,7 +271,7 @@ class Chaos:
 
     def limit(self) -> Item:
         random = self.random
-        source = random.choice(SOURCES)
+        source = random.choice((*SOURCES, CEILING))
         share = random.choice((None, None, None, None, False, True))
         if random.random() < 0.15:
             return events.LimitsSet(random.choice(self.pods), source)

@@ -45,7 +45,8 @@ RULES: Final = {
 NOT_PROMISED: Final = frozenset({"share of several GPUs"})
 """Progress comes first there: such a pod is let in beside others after half a second."""
 
-SOURCES: Final = ("ctl", "run", "annotation", "env", "default")
+SOURCES: Final = ("ctl", "user", "run", "annotation", "env", "default")
+CEILING: Final = "ceiling"
 
 
 class BrokenRuleError(AssertionError):
@@ -201,8 +202,16 @@ class PodWords:
         said = [words[source] for source in SOURCES if source in words]
         tenant.percent = next((w.core_percent for w in said if w.core_percent is not None), 100)
         tenant.share = next((w.share for w in said if w.share is not None), False)
-        operator = words.get("ctl")
-        if operator is not None and operator.memory_bytes is not None:
-            tenant.limit_bytes = operator.memory_bytes
-        else:
-            tenant.limit_bytes = min((w.memory_bytes for w in said if w.memory_bytes), default=0)
+        tenant.limit_bytes = self._memory_bytes([w for w in said if w.memory_bytes is not None])
+        ceiling = words.get(CEILING)
+        if ceiling is not None and ceiling.memory_bytes:
+            tenant.limit_bytes = min(tenant.limit_bytes or ceiling.memory_bytes, ceiling.memory_bytes)
+        if ceiling is not None and ceiling.core_percent is not None:
+            tenant.percent, tenant.share = min(tenant.percent, ceiling.core_percent), False
+
+    def _memory_bytes(self, said: list[events.LimitsSet]) -> int:
+        by_hand = [word for word in said if word.source in ("ctl", "user")]
+        if by_hand:
+            return by_hand[0].memory_bytes or 0
+        others = [word for word in said if word.source != "default"] or said
+        return min((word.memory_bytes for word in others if word.memory_bytes), default=0)

@@ -246,7 +246,7 @@ class Model:
 
     def _check_memory(self, gpu: Gpu) -> None:
         """What runs together fits, or is being sent away, or one runs alone."""
-        running = [t for t in gpu.tenants.values() if t.holding and t not in gpu.floor.undrained]
+        running = [t for t in gpu.tenants.values() if t.gate.holding and t not in gpu.floor.undrained]
         total = sum(tenant.lodging.used_bytes for tenant in running)
         if total > gpu.safe_limit_bytes and len(running) > 1:
             assert gpu.floor.draining or gpu.residence.founder is not None, (
@@ -267,11 +267,11 @@ class Model:
         account = tenant.account
         held_ns = account.held_since_settled(self.now_ns)
         assert 0 <= account.billed_ns <= account.occupied_ns + held_ns <= self.now_ns, tenant.pod
-        assert (tenant.wanting, tenant.holding) == (
+        assert (tenant.gate.wanting, tenant.gate.holding) == (
             sum(client.wants for client in tenant.clients.values()),
             sum(client.holds for client in tenant.clients.values()),
         )
-        assert (account.open_ns >= 0) == (tenant.working > 0)
+        assert (account.open_ns >= 0) == (tenant.gate.working > 0)
         assert tenant.window.used_ns(self.now_ns) >= 0
 
     def _check_debt(self, gpu: Gpu, tenant: Tenant) -> None:

@@ -162,3 +162,43 @@ def test_what_one_may_have_that_is_not_back_is_not_promised_to_others() -> None:
     assert [type(effect) for effect in told] == [effects.Refused]
     mute = clients.feed(events.ClientRegistered(77, "pod", "GPU-0", 2))
     assert effects.TellMemoryLimit(77, 1) in mute
+
+
+def test_restarts_do_not_raise_what_a_pod_is_believed() -> None:
+    """Each process said that it had the whole limit, and the next daemon added that up."""
+    clients = Clients()
+    clients.limit("liar", memory_bytes=GIB)
+    neighbour = clients.register("neighbour", used_bytes=8 * GIB)
+    liars = [clients.register("liar", used_bytes=GIB) for _ in range(20)]
+    for _ in range(3):
+        clients.restart(SECOND)
+        for client in clients.away.values():
+            client.used_bytes = HUGE if client.pod == "liar" else client.used_bytes
+        neighbour = clients.come_back(neighbour)
+        liars = [clients.come_back(liar) for liar in liars]
+        assert clients.gpu().overloaded is False
+        assert clients.core.clients[liars[0]].tenant.memory.believed_bytes <= GIB
+
+
+def test_what_a_pod_has_is_believed_to_the_byte_after_a_restart() -> None:
+    """It is divided among its processes for the next daemon; one of them was told one byte."""
+    clients = Clients()
+    has = clients.register("pod", used_bytes=3 * GIB)
+    clients.limit("pod", memory_bytes=2 * GIB)
+    has = clients.come_back(has)
+    clients.register("pod", version=2)
+    clients.restart(0)
+    has = clients.come_back(has)
+    assert clients.core.clients[has].tenant.memory.believed_bytes == 3 * GIB
+
+
+def test_what_one_process_has_is_not_divided_with_one_that_decides_alone() -> None:
+    """The other may have anything, since there was no limit when it was told; what is known stays known."""
+    clients = Clients()
+    known, other = clients.register("pod", used_bytes=3 * GIB), clients.register("pod")
+    clients.limit("pod", memory_bytes=2 * GIB)
+    known = clients.come_back(known)
+    memory = clients.core.clients[known].tenant.memory
+    found = memory.possible_bytes()
+    assert found[known] == 3 * GIB, "that is what the next daemon must believe"
+    assert found[other] == memory.claims.most_bytes - 3 * GIB

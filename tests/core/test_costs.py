@@ -18,14 +18,12 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-import nvshare.core.scheduler
+from nvshare.build import core_kind
 from nvshare.core import effects, events
 from nvshare.core.audit import Checking
 from nvshare.core.scheduler import Scheduler
 
-pytestmark = pytest.mark.skipif(
-    not nvshare.core.scheduler.__file__.endswith(".py"), reason="the compiled core has no lines to count"
-)
+pytestmark = pytest.mark.skipif(core_kind() == "compiled", reason="the compiled core has no lines to count")
 
 FEW: Final = 10
 MANY: Final = 10_000

@@ -26,7 +26,7 @@ class Pair:
             self.bench.do(events.LockRequested(key))
 
     def say(self, key: int) -> int:
-        return self.told(self.worked_ns[key]) if key == 1 else self.worked_ns[key]
+        return self.told(self.worked_ns[key]) if key != 2 else self.worked_ns[key]
 
     def run(self, seconds: int) -> dict[int, float]:
         before = dict(self.worked_ns)
@@ -141,6 +141,57 @@ def test_who_is_away_is_billed_what_it_tells_when_it_is_back() -> None:
     tenant = bench.scheduler.gpus[GPU].tenants["p1"]
     assert tenant.figures.disputes == 0
     assert tenant.account.billed_ns <= 4200 * MS
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_connection_that_is_gone_hides_no_lie(idle: bool) -> None:
+    """Its process lives, so it may come back; meanwhile its pod was compared with nothing."""
+    pair = Pair(10, 60, lambda _: 0, idle)
+    pair.bench.client(3, "p1")
+    pair.bench.do(events.ClientDisconnected(3))
+    got = pair.run(30)
+    assert got[1] <= 15.0, "99.9 when the pod was not compared"
+    assert got[2] == pytest.approx(60, abs=2)
+    assert pair.disputes(1) > 0
+    assert pair.disputes(2) == 0
+
+
+def test_work_of_who_is_away_is_billed_once() -> None:
+    """By NVML while it is away, and only what NVML did not see by what it tells when it is back."""
+    bench = Bench()
+    bench.client(1, "p1", 50)
+    bench.client(2, "p1")
+    bench.pass_ms(1000)
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ()))
+    bench.do(events.ClientDisconnected(1))
+    tenant = bench.scheduler.gpus[GPU].tenants["p1"]
+    for second in range(1, 4):
+        bench.pass_ms(1000)
+        bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 400 * MS),)))
+        assert tenant.account.billed_ns == second * 400 * MS
+    bench.do(events.ClientResumed(3, "p1", GPU, 1, False, False, 1250 * MS, 0, worked_ns=1250 * MS))
+    assert tenant.account.billed_ns == 1250 * MS
+    assert tenant.figures.disputes == 0
+
+
+def test_work_done_just_before_a_connection_ends_is_compared() -> None:
+    """Whoever hangs up whenever NVML is about to be asked, and comes back at once, is caught all the same."""
+    pair = Pair(10, 60, lambda _: 0)
+    bench = pair.bench
+    key = 1
+    for _ in range(30):
+        pair.run(1)
+        bench.do(events.LockReleased(key, 0, worked_ns=0))
+        bench.do(events.ClientDisconnected(key))
+        pair.sample()
+        back = events.ClientResumed(key + 10, "p1", GPU, key, False, True, 0, 0, worked_ns=0)
+        bench.do(back)
+        for told in (pair.worked_ns, pair.sampled_ns):
+            told[key + 10] = told.pop(key)
+        key += 10
+    total_ns = sum(pair.worked_ns.values())
+    assert pair.worked_ns[key] < 0.25 * total_ns, "0.42 of it when nothing of that was compared"
+    assert bench.scheduler.gpus[GPU].tenants["p1"].figures.disputes > 0
 
 
 def test_a_resume_of_an_open_connection_is_billed_no_more_than_time_has_passed() -> None:

@@ -22,7 +22,7 @@ SAMPLE: Final = 40_000  # `make verify-core` is the whole
 SAMPLES: Final = 8
 FOUND_WITHIN: Final = 500_000
 """A planted defect is found within so many events."""
-SEEDS: Final = (4, 2, 1, 11)
+SEEDS: Final = (3, 4, 2, 1)
 
 
 @pytest.mark.parametrize("seed", range(SAMPLES))

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from nvshare.core import effects, events
+from nvshare.core.habits import FOUND_HOLDS_MOST
 from nvshare.core.notices import Misdeed
-from nvshare.core.tenant import FOUND_HOLDS_MOST
 
 from .clients import MS, SECOND, Clients
+from .test_figures import GPU, Bench
 
 
 class Liar:
@@ -110,3 +111,26 @@ def test_who_did_not_hear_that_scheduling_was_switched_is_no_liar() -> None:
     assert held.holds
     clients.come_back(key)
     assert clients.core.gpus["GPU-0"].tenants["pod"].figures.false_holds == 0
+
+
+def test_who_works_and_is_not_known_to_hold_is_told_to_let_go() -> None:
+    """Its release crossed a grant, or it said that it let go and did not: nobody ever dropped it."""
+    bench = Bench()
+    bench.client(1, "p1", 50)
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(10)
+    bench.do(events.LockReleased(1, 10 * MS, worked_ns=10 * MS))
+    told: list[object] = []
+    for _ in range(4):
+        bench.pass_ms(1000)
+        told += bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 900 * MS),)))
+    assert [effect for effect in told if isinstance(effect, effects.Drop)] == [
+        effects.Drop(1, effects.DropReason.TURN)
+    ]
+    tenant = bench.scheduler.gpus[GPU].tenants["p1"]
+    assert tenant.figures.false_holds == 1
+    bench.do(events.LockReleased(1, 20 * MS, worked_ns=20 * MS))
+    for _ in range(4):
+        bench.pass_ms(1000)
+        bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
+    assert tenant.figures.false_holds == 1, "it does not work any more"

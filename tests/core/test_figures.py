@@ -7,16 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from nvshare.core import events
-from nvshare.core.books.figures import (
-    DEPARTED_MAX,
-    EXPIRED_AT_ONCE,
-    HERE,
-    Departed,
-    Histogram,
-    PodFigures,
-    PodTotals,
-    SharedTime,
-)
+from nvshare.core.books.figures import DEPARTED_MAX, EXPIRED_AT_ONCE, Departed
+from nvshare.core.books.histogram import Histogram
+from nvshare.core.books.pod_figures import HERE, PodFigures, PodTotals
+from nvshare.core.books.shared_time import SharedTime
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.checkpoint import DEPARTED_SAVED
 from nvshare.core.view.observe import GpuCopy, TenantCopy, observe, unpack

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core import events
-from nvshare.core.books.gpu_time import CROWD, MOST_SLOTS, SLOT_NS, SLOTS_TOLD, parts
+from nvshare.core.books.gpu_time import CROWD, MOST_SLOTS, SLOT_NS, SLOTS_TOLD
+from nvshare.core.books.slots import parts
 from tests.core.test_figures import GPU, MS, SECOND, Bench
 
 

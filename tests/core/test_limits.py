@@ -90,3 +90,36 @@ def test_one_change_is_told_to_each_client_once(seed: int) -> None:
         for effect in limits:
             assert told.get(effect.client) != effect.limit_bytes, "it knows that"
             told[effect.client] = effect.limit_bytes
+
+
+def test_a_default_holds_while_nobody_says_anything() -> None:
+    book = LimitsBook()
+    book.put("default", 2 * GIB, 20, None)
+    assert book.effective() == PodLimits(2 * GIB, 20, False, "default", "default")
+    book.put("run", 8 * GIB, 50, None)
+    assert book.effective() == PodLimits(8 * GIB, 50, False, "run", "run")
+    book.put("run", 0, None, None)
+    assert book.effective() == PodLimits(0, 20, False, "none", "default"), "no limit is a word, too"
+
+
+def test_the_operators_word_beats_the_users_and_that_the_run() -> None:
+    book = LimitsBook()
+    book.put("run", GIB, 10, None)
+    book.put("user", 8 * GIB, 80, None)
+    assert book.effective() == PodLimits(8 * GIB, 80, False, "user", "user")
+    book.put("ctl", 2 * GIB, 20, None)
+    assert book.effective() == PodLimits(2 * GIB, 20, False, "ctl", "ctl")
+
+
+@pytest.mark.parametrize("source", ["ctl", "user", "run", "annotation", "env", "default"])
+def test_a_ceiling_bounds_whatever_anybody_says(source: str) -> None:
+    book = LimitsBook()
+    book.put("ceiling", 4 * GIB, 30, None)
+    assert book.effective() == PodLimits(4 * GIB, 30, False, "ceiling", "ceiling"), "also who says nothing"
+    book.put(source, 8 * GIB, 80, True)
+    assert book.effective() == PodLimits(4 * GIB, 30, False, "ceiling", "ceiling")
+    assert book.asked() == PodLimits(8 * GIB, 80, True, source, source)
+    book.put(source, 0, None, None)
+    assert book.effective().memory_bytes == 4 * GIB, "no limit is more than any"
+    book.put(source, GIB, 10, True)
+    assert book.effective() == PodLimits(GIB, 10, False, source, source), "a share would borrow beyond it"

@@ -130,7 +130,7 @@ def test_a_module_writes_only_fields_of_its_own_classes(path: Path) -> None:
         "gpu.floor.group[tenant] = None",
         "del gpu.residence.outside[tenant]",
         "gpu.line.arrivals.append(tenant)",
-        "tenant.wanting, x = 1, 2",
+        "tenant.gate.wanting, x = 1, 2",
         "setattr(tenant.seat, 'since_ns', 1)",
         "heapq.heappush(gpu.idlers._heap, tenant)",
         "for gpu.pace.turn_ns in (1, 2): pass",

@@ -10,6 +10,9 @@ from nvshare.core.settings import Settings
 
 from .clients import MS, SECOND, Clients
 
+HANGS_NS = 1 << 60
+"""A drain that does not end: a kernel that spins."""
+
 
 def test_a_pod_that_gains_a_second_gpu_while_in_line_is_let_in_soon() -> None:
     """Other GPUs may spin for what stands at its gate, and only those that asked later were hurried."""
@@ -21,7 +24,10 @@ def test_a_pod_that_gains_a_second_gpu_while_in_line_is_let_in_soon() -> None:
         clients.run(MS)
     clients.run(100 * MS)
     assert not clients.here[slow].holds, "it is in debt, and in line for seconds"
-    clients.register("pod", gpu="GPU-1")
+    other = clients.register("pod", gpu="GPU-1", drain_ns=HANGS_NS)
+    clients.ask(other)
+    while not clients.here[other].holds:
+        clients.run(MS)
     clients.run(400 * MS)
     assert clients.here[slow].holds
 
@@ -42,7 +48,8 @@ def test_the_length_of_a_drain_is_not_learned_from_a_drop_that_was_never_sent() 
         clients.run(MS)
     clients.restart(2 * SECOND)  # so it is in debt, and would be in line for seconds
     key = clients.come_back(key)
-    elsewhere = clients.register("pod", gpu="GPU-1")
+    elsewhere = clients.register("pod", gpu="GPU-1", drain_ns=HANGS_NS)
+    clients.ask(elsewhere)
     while clients.here[key].holds:
         clients.run(MS)
     for _ in range(4):
@@ -141,3 +148,23 @@ def test_a_holder_that_says_it_is_idle_gives_way_when_the_next_one_is_due() -> N
     asked_ns = clients.now_ns
     clients.run(200 * MS)
     assert clients.here[waits].granted_ns > asked_ns
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_pod_that_does_not_work_on_another_gpu_is_held_to_its_quota(holds: bool) -> None:
+    """To be registered there was enough to be let in every half second: 10 % had 28, beside a loss of 10."""
+    clients = Clients(gpus=2)
+    clients.limit("late", 10)
+    clients.limit("neighbour", 60)
+    late = clients.register("late", drain_ns=300 * MS)
+    elsewhere = clients.register("late", gpu="GPU-1")
+    if holds:
+        clients.ask(elsewhere)
+    for key in (late, clients.register("neighbour")):
+        clients.ask(key)
+    for _ in range(5):
+        clients.run(SECOND)
+        clients.feed(events.WorkSampled("GPU-1", clients.now_ns, ((elsewhere, 0),)))
+    got = clients.percents(30 * SECOND)
+    assert got["late"] <= 15
+    assert got["neighbour"] == pytest.approx(60, abs=2)

@@ -9,7 +9,7 @@ import pytest
 from nvshare.core import standing
 from nvshare.core.account import Account
 from nvshare.core.audit import faults
-from nvshare.core.books.figures import PodFigures
+from nvshare.core.books.pod_figures import PodFigures
 from nvshare.core.books.whereabouts import Whereabouts
 from nvshare.core.gpu import Gpu
 from nvshare.core.limits import PodLimits

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core import events
-from nvshare.core.books.figures import HERE
 from nvshare.core.books.gpu_time import SLOT_NS, SLOTS_TOLD
+from nvshare.core.books.pod_figures import HERE
 from nvshare.core.view.snapshot import Checkpoint
 from tests.core.test_figures import GIB, GPU, MS, SECOND, Bench
 

@@ -6,8 +6,8 @@ import pytest
 
 from nvshare.core import effects, events
 from nvshare.core.effects import DropReason
+from nvshare.core.policy.gates import LIMITED_PRESENT
 from nvshare.core.settings import Settings
-from nvshare.core.tenant import LIMITED_PRESENT
 
 from .model import GIB, MS, SECOND, Model
 from .test_defects import drops, grants

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvshare.core.units import BYTES_MAX, UnitError, format_bytes, format_ns, parse_bytes, parse_percent
+from nvshare.core.units import (
+    BYTES_MAX,
+    UnitError,
+    format_bytes,
+    format_ns,
+    parse_bytes,
+    parse_memory,
+    parse_percent,
+)
 
 
 @pytest.mark.parametrize(
@@ -135,3 +143,26 @@ def test_any_text_is_an_amount_or_a_unit_error(text: str) -> None:
     except UnitError:
         return
     assert 0 <= amount_bytes <= BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("4", "accepted: 0, or at least 1 MiB; did you mean 4Gi?"),
+        ("4Ki", "accepted: 0, or at least 1 MiB"),
+        ("4g", "did you mean 4Gi (binary) or 4G (decimal)?"),
+        ("4gb", "did you mean 4Gi (binary) or 4G (decimal)?"),
+        ("1.5 GB", "did you mean 1.5Gi (binary) or 1.5G (decimal)?"),
+        ("4gi", "did you mean 4Gi?"),
+    ],
+)
+def test_a_slip_in_an_amount_of_memory_gets_a_hint(text: str, hint: str) -> None:
+    with pytest.raises(UnitError) as caught:
+        parse_memory(text)
+    assert str(caught.value).endswith(hint)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["0", "1048576", "17179869184", "1Mi"])
+def test_memory_in_plain_bytes(text: str) -> None:
+    assert parse_memory(text) == parse_bytes(text)

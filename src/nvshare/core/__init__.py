@@ -1,9 +1,11 @@
 """Who may use a GPU and when, what is billed, how much memory each may have. Events in, effects out.
 
-scheduler     the door: handle(event, now) -> effects; membership: clients and tenants come, go, come back
+engine        the door: handle(event, now) -> effects, deadlines, audits; scheduler: what each event does;
+              membership: clients and tenants come, go, come back
 standing      where a tenant may stand, and what may follow what; gpu: the one function that moves it
 grant         the life of a client's lock, whatever messages cross; tables for each kind of client
-tenant        a pod on one GPU and its processes; account: its lag; memory: its leases and reservations;
+tenant        a pod on one GPU; client: one of its processes; habits: how it works and how far it is trusted;
+              account: its lag; memory, memory_share: its leases and reservations;
               claims: what of its word on memory can be true
 books/        own the state of a GPU: line (who waits), floor (who has it), residence (whose memory is there),
               pace (clocks, weights, turn length), figures (what is counted), returning (after a restart),

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from nvshare.core.account import CLOSED, NEVER
 from nvshare.core.books.line import SHORT_KERNEL_NS
+from nvshare.core.client import Client
 from nvshare.core.events import Event
 from nvshare.core.gpu import Gpu
 from nvshare.core.grant import COUNTING_VERSION
@@ -29,7 +30,7 @@ from nvshare.core.standing import (
     UNDRAINED,
     Standing,
 )
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import Tenant
 
 
 class Checking(NamedTuple):
@@ -109,9 +110,9 @@ def _tenant_faults(tenant: Tenant, clients: dict[int, Client]) -> list[str]:
             found.append("a client holds and waits")
         if clients.get(client.key) is not client:
             found.append("a client is not known")
-    _compare(found, "wanting", tenant.wanting, wanting)
-    _compare(found, "holding", tenant.holding, holding)
-    _compare(found, "working", tenant.working, working)
+    _compare(found, "wanting", tenant.gate.wanting, wanting)
+    _compare(found, "holding", tenant.gate.holding, holding)
+    _compare(found, "working", tenant.gate.working, working)
     if (tenant.account.open_ns != CLOSED) is not (working > 0):
         found.append(f"its account is open since {tenant.account.open_ns} and {working} clients work")
     _find_wrong_gate(tenant, found)
@@ -141,10 +142,10 @@ def _find_misstanding(tenant: Tenant, found: list[str]) -> None:
     standing = tenant.standing
     on_gpu = standing >= HOLDING
     waiting = standing in (IN_LINE, OUTSIDE)
-    if on_gpu is not (tenant.holding > 0):
-        found.append(f"{tenant.holding} clients hold and it is {Standing(standing).name}")
-    if waiting is not (tenant.wanting > 0 and tenant.holding == 0):
-        found.append(f"{tenant.wanting} clients wait and it is {Standing(standing).name}")
+    if on_gpu is not (tenant.gate.holding > 0):
+        found.append(f"{tenant.gate.holding} clients hold and it is {Standing(standing).name}")
+    if waiting is not (tenant.gate.wanting > 0 and tenant.gate.holding == 0):
+        found.append(f"{tenant.gate.wanting} clients wait and it is {Standing(standing).name}")
     if (tenant.seat.noted_weight > 0) is not (waiting and tenant.limited):
         found.append(f"it has {tenant.seat.noted_weight} in the sums and is {Standing(standing).name}")
     if standing in (IN_LINE, HOLDING, TOGETHER) and not tenant.lodging.in_set:

@@ -6,7 +6,8 @@ Rules:
 2. Lowering a limit evicts nothing, and word of it may be under way. So the higher one counts until every
    process that lived under it has given up deciding alone, or is gone. From then on the pod can have no more
    than its charges, which only fall until they are within the limit. The same holds for a limit that is set
-   where there was none, and for what a former daemon knew that the pod had.
+   where there was none, and for what a former daemon knew that the pod had: that is never more than the pod
+   could have by that one's books.
 3. Without a limit a process has what the card has, or several times as much: with
    ``NVSHARE_ENABLE_SINGLE_OVERSUB`` memory is paged. More than OVERSUBSCRIBED times is nonsense.
 4. What is said beyond that is cut off and counted.

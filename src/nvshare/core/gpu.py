@@ -74,7 +74,6 @@ class Gpu:
         whereabouts: Whereabouts,
         notices: Notices,
         order: int = 0,
-        override_ns: int = 0,
     ) -> None:
         self.key = key
         self.index = index
@@ -82,7 +81,7 @@ class Gpu:
         self.tenants: dict[str, Tenant] = {}
         self.line = Line()
         self.floor = Floor(now_ns)
-        self.residence = Residence(total_bytes, override_ns, now_ns)
+        self.residence = Residence(total_bytes, now_ns)
         self.pace = Pace(settings.unlimited_min_percent, now_ns)
         self.figures = GpuFigures(now_ns)
         self.gpu_time = GpuTime(now_ns)

@@ -1,15 +1,35 @@
 """Whose word counts on a pod's limits.
 
-Memory: what the operator set by ctl overrides; else the lowest of the others. Compute: the first of
-ctl, run, annotation, env, default that says anything. A limit that is withdrawn is as if never set.
+1. Memory: what the operator set by ctl, else what the pod's user set by ctl, else the lowest of run,
+   annotation and env, else the default. Compute: the first of the sources that says anything.
+2. A ceiling is no word on a limit but a bound on all of them: what is higher, or not limited, is lowered to
+   it. A quota under a ceiling is a cap: a share would borrow beyond it.
+3. A limit that is withdrawn is as if never set.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-SOURCES: Final = ("ctl", "run", "annotation", "env", "default")
+SOURCES: Final = ("ctl", "user", "run", "annotation", "env", "default")
 """In order of precedence."""
+CEILING: Final = "ceiling"
+DEFAULT: Final = "default"
+_WORDS_OF: Final = (*SOURCES, CEILING)
+OF_PEOPLE: Final = ("ctl", "user")
+"""Who set a limit by hand: that beats what is lower, too."""
+OF_OWNER: Final = (DEFAULT, CEILING)
+"""What root's settings say on the pod's user."""
+SOURCE_WORDS: Final = {
+    "ctl": "set by nvshare ctl quota set",
+    "user": "set by its user with nvshare ctl quota set",
+    "run": "from nvshare run",
+    "annotation": "from the pod's annotation",
+    "env": "from NVSHARE_GPU_MEMORY_LIMIT",
+    DEFAULT: "root's default for its user",
+    CEILING: "root's ceiling for its user",
+}
+"""For people."""
 NO_SOURCE: Final = "none"
 """Of a limit that nobody has set."""
 
@@ -45,8 +65,8 @@ class LimitsBook:
     def put(
         self, source: str, memory_bytes: int | None, core_percent: int | None, share: bool | None
     ) -> None:
-        if source not in SOURCES:
-            raise ValueError(f"unknown source of limits {source!r}; accepted: {', '.join(SOURCES)}")
+        if source not in _WORDS_OF:
+            raise ValueError(f"unknown source of limits {source!r}; accepted: {', '.join(_WORDS_OF)}")
         if memory_bytes is not None and not 0 <= memory_bytes <= MEMORY_MAX_BYTES:
             raise ValueError(f"memory limit {memory_bytes} is not within 0..{MEMORY_MAX_BYTES} bytes")
         if core_percent is not None and not 1 <= core_percent <= 100:
@@ -58,6 +78,20 @@ class LimitsBook:
             self._words[source] = word
 
     def effective(self) -> PodLimits:
+        asked, ceiling = self.asked(), self._words.get(CEILING)
+        if ceiling is None:
+            return asked
+        memory_bytes, percent = ceiling.memory_bytes, ceiling.core_percent
+        if memory_bytes and not 0 < asked.memory_bytes <= memory_bytes:
+            asked = asked._replace(memory_bytes=memory_bytes, memory_source=CEILING)
+        if percent is not None:
+            asked = asked._replace(share=False)
+            if asked.core_percent > percent:
+                asked = asked._replace(core_percent=percent, core_source=CEILING)
+        return asked
+
+    def asked(self) -> PodLimits:
+        """As they would be without a ceiling."""
         memory_bytes, memory_source = self._memory()
         percent, core_source, share = 100, NO_SOURCE, False
         for source in SOURCES:
@@ -73,22 +107,29 @@ class LimitsBook:
         return PodLimits(memory_bytes, percent, share, memory_source, core_source)
 
     def _memory(self) -> tuple[int, str]:
-        ctl = self._words.get("ctl")
-        if ctl is not None and ctl.memory_bytes is not None:
-            return ctl.memory_bytes, "ctl" if ctl.memory_bytes else NO_SOURCE
-        said = [
-            (word.memory_bytes, SOURCES.index(source), source)
-            for source, word in self._words.items()
-            if word.memory_bytes
-        ]
-        if not said:
-            return 0, NO_SOURCE
-        lowest_bytes, _, source = min(said)
-        return lowest_bytes, source
+        said = {
+            source: word.memory_bytes
+            for source in SOURCES
+            if (word := self._words.get(source)) is not None and word.memory_bytes is not None
+        }
+        for source in OF_PEOPLE:
+            if source in said:
+                return said[source], source if said[source] else NO_SOURCE
+        if len(said) > 1:
+            said.pop(DEFAULT, None)  # somebody has said something else
+        lowest = min(
+            ((amount, source) for source, amount in said.items() if amount), default=None, key=_amount
+        )
+        return lowest if lowest is not None else (0, NO_SOURCE)
 
     def words(self) -> dict[str, tuple[int | None, int | None, bool | None]]:
         """For the checkpoint."""
         return {source: (*word,) for source, word in self._words.items()}
+
+
+def _amount(said: tuple[int, str]) -> int:
+    """Of two that are equal the first source counts."""
+    return said[0]
 
 
 class Limits:
@@ -115,6 +156,11 @@ class Limits:
     def of(self, pod: str) -> PodLimits:
         book = self._books.get(pod)
         return book.effective() if book is not None else PodLimits()
+
+    def asked(self, pod: str) -> PodLimits:
+        """As they would be without a ceiling."""
+        book = self._books.get(pod)
+        return book.asked() if book is not None else PodLimits()
 
     def after(
         self, pod: str, source: str, memory_bytes: int | None, core_percent: int | None, share: bool | None

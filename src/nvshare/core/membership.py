@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from nvshare.core import events
 from nvshare.core.books.idlers import ACTIVE_NS
+from nvshare.core.client import Client
 from nvshare.core.effects import DropReason, Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import Gpu
 from nvshare.core.limits import PodLimits
 from nvshare.core.notices import Misdeed
 from nvshare.core.policy import billing, gates, residency, turns
 from nvshare.core.standing import ASKING, IDLE, IN_LINE, OUTSIDE, RESUMING
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import Tenant
 
 # ---- tenants ------------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ def disconnect(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None
 def _stop_asking(gpu: Gpu, client: Client, now_ns: int) -> None:
     client.stop_asking()
     tenant = client.tenant
-    if tenant.wanting == 0 and tenant.standing in (ASKING, IN_LINE, OUTSIDE):
+    if tenant.gate.wanting == 0 and tenant.standing in (ASKING, IN_LINE, OUTSIDE):
         gpu.move(tenant, IDLE, now_ns)
 
 

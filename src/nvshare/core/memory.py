@@ -20,73 +20,27 @@ Rules:
    gone. That is what it was promised and can take without asking; where it could ask, nobody knows how much
    it was granted last, and it may be all of the limit.
 9. Nothing costs more because there are more processes, reservations or questions: the charges are kept as a
-   sum, and who comes or goes changes what it must of the others. A limit that is set is told to all.
+   sum, and who comes or goes changes what it must of the others. A limit that is set is told to all. Of
+   questions that had to wait, a few are answered at once and the others by a deadline.
 10. What a process says is believed as far as it can be true (``claims``).
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from nvshare.core.account import NEVER
 from nvshare.core.claims import ANY_CARD_BYTES, Claims
 from nvshare.core.crowd import pause_ns
-from nvshare.core.effects import (
-    Effect,
-    RecallLease,
-    Refused,
-    Reserved,
-    TellLease,
-    TellMemoryLimit,
-)
+from nvshare.core.effects import Effect, RecallLease, Refused, Reserved, TellLease, TellMemoryLimit
+from nvshare.core.memory_share import UNKNOWN, AbsentProcesses, Share
 
 RECALL_TIMEOUT_NS: Final = 4_000_000_000
 """Less than the 5 s for which a client waits for an answer: it must not decide by itself what we refuse."""
-UNKNOWN: Final = -1
-"""Of what a process may have: nobody can tell."""
 WAITING_PER_CLIENT: Final = 64
+SERVED_AT_ONCE: Final = 64
 RESERVATIONS_PER_CLIENT: Final = 1024
-
-
-class Share:
-    """One process's part of its pod's memory."""
-
-    __slots__ = (
-        "asks",
-        "base_bytes",
-        "client",
-        "connected",
-        "generation",
-        "lease_bytes",
-        "leased",
-        "peak_bytes",
-        "recalling",
-        "reserved",
-        "reserved_bytes",
-        "told_bytes",
-        "used_bytes",
-        "waiting",
-    )
-
-    def __init__(self, client: int, asks: bool) -> None:
-        self.client = client
-        self.asks = asks  # speaks a protocol in which it can ask
-        self.connected = True
-        self.used_bytes = 0  # as last reported
-        self.peak_bytes = 0
-        self.base_bytes = 0  # charged beside the reservations: what it used, its lease, or what it was told
-        self.reserved: dict[int, int] = {}  # granted, not yet covered by a report
-        self.reserved_bytes = 0  # always their sum
-        self.told_bytes: int | None = None  # of one that cannot ask: its limit; None: it was told none
-        self.leased = False
-        self.lease_bytes: int | None = None  # None: it may have any amount
-        self.recalling = False
-        self.generation = 0
-        self.waiting: list[int] = []  # its questions that are not answered yet, by number
-
-    @property
-    def charge_bytes(self) -> int:
-        return self.base_bytes + self.reserved_bytes
 
 
 class MemoryAccount:
@@ -94,15 +48,13 @@ class MemoryAccount:
 
     __slots__ = (
         "_absent",
-        "_absent_known_bytes",
-        "_absent_unknown",
-        "_absent_until_ns",
         "_asked",
         "_divide_ns",
         "_divided_ns",
         "_mute",
         "_recall_until_ns",
         "_recalled",
+        "_serve_ns",
         "_waiting",
         "charged_bytes",
         "claims",
@@ -121,13 +73,11 @@ class MemoryAccount:
         self._waiting: dict[int, tuple[Share, int, int]] = {}  # by number: whose, seq, asked; in their order
         self._recalled: dict[int, Share] = {}  # connected, and asked to give up their lease
         self._recall_until_ns = NEVER
-        self._absent: dict[int, int] = {}  # known before a restart, by former id: what each may have
-        self._absent_known_bytes = 0  # always their sum, without those of whom nobody knows
-        self._absent_unknown = 0  # how many those are
-        self._absent_until_ns = NEVER  # so long requests wait for them
+        self._absent = AbsentProcesses()
         self._mute: dict[int, Share] = {}  # connected, and cannot ask
         self._divided_ns = -NEVER  # when they were last told their parts
         self._divide_ns = NEVER  # when they are to be told again
+        self._serve_ns = NEVER  # when the rest of the questions is answered (rule 9)
 
     @property
     def believed_bytes(self) -> int:
@@ -136,13 +86,19 @@ class MemoryAccount:
 
     def deadline_ns(self) -> int:
         """When to call ``expire``."""
-        return min(self._recall_until_ns, self._absent_until_ns, self._divide_ns)
+        return min(self._recall_until_ns, self._absent.until_ns, self._divide_ns, self._serve_ns)
 
-    def possible_bytes(self, client: int) -> int:
-        """What a process may have, known to us yet or not."""
-        if self.claims.decides_alone(client):
-            return self.claims.most_bytes
-        return self.shares[client].charge_bytes
+    def possible_bytes(self) -> dict[int, int]:
+        """What each process may have, known to us yet or not; together no more than the pod can have."""
+        most_bytes = self.claims.most_bytes
+        alone = {key: 1 for key in self.shares if self.claims.decides_alone(key)}
+        found = {key: share.charge_bytes for key, share in self.shares.items()}
+        if not self.limit_bytes:
+            return found | dict.fromkeys(alone, most_bytes)
+        known_bytes = sum(amount for key, amount in found.items() if key not in alone)
+        if known_bytes > most_bytes:  # what they say cannot be true: the parts add up to what can be
+            return _parts(found, most_bytes)
+        return found | _parts(alone, most_bytes - known_bytes)
 
     # ---- who is here -------------------------------------------------------------------------
 
@@ -160,13 +116,7 @@ class MemoryAccount:
 
     def expect(self, former: int, may_have_bytes: int, known_bytes: int, now_ns: int) -> None:
         """A process that was known before a restart, to have so much, may come back (rule 8)."""
-        self._no_longer_absent(former)
-        self._absent[former] = may_have_bytes
-        if may_have_bytes == UNKNOWN:
-            self._absent_unknown += 1
-        else:
-            self._absent_known_bytes += may_have_bytes
-        self._absent_until_ns = now_ns + RECALL_TIMEOUT_NS
+        self._absent.expect(former, may_have_bytes, now_ns + RECALL_TIMEOUT_NS)
         self.claims.expect(former, known_bytes)
 
     def awaits_anybody(self) -> bool:
@@ -176,18 +126,9 @@ class MemoryAccount:
     def give_up(self, former: int, now_ns: int, out: list[Effect]) -> None:
         """It will not come back."""
         if former in self._absent:
-            self._no_longer_absent(former)
+            self._absent.remove(former)
             self.claims.settle(former)
             self._arrange(None, now_ns, out)
-
-    def _no_longer_absent(self, former: int) -> None:
-        may_have_bytes = self._absent.pop(former, 0)
-        if may_have_bytes == UNKNOWN:
-            self._absent_unknown -= 1
-        else:
-            self._absent_known_bytes -= may_have_bytes
-        if not self._absent:
-            self._absent_until_ns = NEVER
 
     def resume(
         self,
@@ -202,11 +143,11 @@ class MemoryAccount:
         """A process is back (rule 5). What it has counts, whatever the limit says now."""
         self.claims.replace(former, client)
         self._remove(former)
-        self._no_longer_absent(former)
+        self._absent.remove(former)
         share = self._add(client, asks=True)
         used_bytes = self.claims.believe(used_bytes)
-        self._note_used(share, used_bytes)
-        self._charge(share, used_bytes)
+        self.used_bytes += share.note_used(used_bytes)
+        self.charged_bytes += share.charge(used_bytes)
         self.claims.settle(client)  # from now on it asks
         self._tell_asker(share, out)
         self._arrange(share, now_ns, out)
@@ -222,20 +163,19 @@ class MemoryAccount:
         return len(self.shares) == 1 and not self._absent
 
     def may_have_bytes(self, client: int) -> int:
-        """What a process can have at most when it comes back to another daemon; UNKNOWN if it may ask."""
+        """What a process can have at most when it comes back to another daemon.
+
+        UNKNOWN while it is connected: it may ask, or be told that it may have more, after this was saved.
+        """
         share = self.shares.get(client)
-        if share is None or (share.connected and (share.asks or share.told_bytes is None)):
+        if share is None or share.connected:
             return UNKNOWN
         return share.charge_bytes
-
-    def _absent_bytes(self) -> int:
-        """What all may have that are not back (rule 8)."""
-        return self.limit_bytes if self._absent_unknown else self._absent_known_bytes
 
     def disconnect(self, client: int) -> None:
         share = self.shares.get(client)
         if share is not None:
-            share.connected = False
+            share.disconnect()
             self._mute.pop(client, None)
             self._recalled.pop(client, None)
             self._forget_questions(share)
@@ -256,9 +196,8 @@ class MemoryAccount:
             self.claims.settle(client)
 
     def _forget_questions(self, share: Share) -> None:
-        for number in share.waiting:
+        for number in share.take_questions():
             del self._waiting[number]
-        share.waiting.clear()
 
     # ---- what they say -----------------------------------------------------------------------
 
@@ -266,13 +205,13 @@ class MemoryAccount:
         if limit_bytes == self.limit_bytes:
             return
         self.limit_bytes = limit_bytes
-        self.claims.set_limit(limit_bytes, (*self.shares, *self._absent))
+        self.claims.set_limit(limit_bytes, (*self.shares, *self._absent.ids()))
         alone = self._is_alone()
         for share in self.shares.values():
             if share.connected and share.asks:
                 out.append(TellMemoryLimit(share.client, limit_bytes))
             if share.leased and share.connected and not share.recalling and (alone or limit_bytes == 0):
-                share.leased = False  # leased anew, at the new size, below; of several each is recalled
+                share.end_lease()  # leased anew, at the new size, below; of several each is recalled
         if limit_bytes == 0:
             for share in self.shares.values():
                 self._set_free(share, out)
@@ -291,24 +230,22 @@ class MemoryAccount:
         used_bytes = self.claims.believe(used_bytes)
         freed = used_bytes < share.used_bytes
         if used_bytes != share.used_bytes:
-            self._note_used(share, used_bytes)
-        reserved = share.reserved
-        while reserved:
-            first = next(iter(reserved))
-            if first > seq:
-                break
-            self.charged_bytes -= reserved[first]
-            share.reserved_bytes -= reserved.pop(first)
+            self.used_bytes += share.note_used(used_bytes)
+        if share.reserved:
+            self.charged_bytes += share.covered(seq)
         if not share.leased:
-            self._charge(share, max(used_bytes, share.told_bytes or 0))
+            self.charged_bytes += share.charge(max(used_bytes, share.told_bytes or 0))
         elif used_bytes > share.base_bytes or self.limit_bytes == 0:
-            self._charge(share, used_bytes)
+            self.charged_bytes += share.charge(used_bytes)
         if freed:
             self.claims.see_charges(self.charged_bytes)
             if self._waiting:
                 self._serve(now_ns, out)
-        elif self.limit_bytes and self.used_bytes > self.claims.most_bytes:
-            self.claims.note_cut()
+        else:
+            if self.limit_bytes and self.used_bytes > self.claims.most_bytes:
+                self.claims.note_cut()
+            if share.told_bytes is not None and used_bytes > share.told_bytes:
+                self._divide(None, now_ns, out)  # it took that before it was told its part: less is free
 
     def ask(self, client: int, seq: int, asked_bytes: int, now_ns: int, out: list[Effect]) -> None:
         share = self.shares.get(client)
@@ -316,9 +253,9 @@ class MemoryAccount:
             return
         if len(share.waiting) >= WAITING_PER_CLIENT or len(share.reserved) >= RESERVATIONS_PER_CLIENT:
             self._refuse(share, seq, asked_bytes, out)
-        elif self._must_wait(now_ns):
+        elif self._waiting or self._must_wait(now_ns):
             self._asked += 1
-            share.waiting.append(self._asked)
+            share.wait(self._asked)
             self._waiting[self._asked] = (share, seq, asked_bytes)
         else:
             self._decide(share, seq, asked_bytes, out)
@@ -329,12 +266,12 @@ class MemoryAccount:
         share = self.shares.get(client)
         if share is None or not share.recalling or generation != share.generation:
             return
-        share.leased = share.recalling = False
+        share.end_lease()
         self._recalled.pop(client, None)
-        self._forget_reserved(share)  # granted before the recall was sent, so in what it uses
+        self.charged_bytes += share.forget_reserved()  # granted before the recall: in what it uses
         used_bytes = self.claims.believe(used_bytes)
-        self._note_used(share, used_bytes)
-        self._charge(share, used_bytes)
+        self.used_bytes += share.note_used(used_bytes)
+        self.charged_bytes += share.charge(used_bytes)
         self.claims.settle(client)
         self._arrange(None, now_ns, out)
 
@@ -342,35 +279,16 @@ class MemoryAccount:
         """So long nobody could answer."""
         if self._recall_until_ns != NEVER:
             self._recall_until_ns += lost_ns
-        if self._absent_until_ns != NEVER:
-            self._absent_until_ns += lost_ns
+        self._absent.leave_out(lost_ns)
 
     def expire(self, now_ns: int, out: list[Effect]) -> None:
         """What was waited for did not come in time: answer those who wait."""
         if self._recall_until_ns <= now_ns:
             self._recall_until_ns = NEVER
-        if self._absent_until_ns <= now_ns:
-            self._absent_until_ns = NEVER
+        self._absent.expire(now_ns)
         if self._divide_ns <= now_ns:
             self._divide(None, now_ns, out)
         self._serve(now_ns, out)
-
-    # ---- sums --------------------------------------------------------------------------------
-
-    def _note_used(self, share: Share, used_bytes: int) -> None:
-        self.used_bytes += used_bytes - share.used_bytes
-        share.used_bytes = used_bytes
-        if used_bytes > share.peak_bytes:
-            share.peak_bytes = used_bytes
-
-    def _charge(self, share: Share, base_bytes: int) -> None:
-        self.charged_bytes += base_bytes - share.base_bytes
-        share.base_bytes = base_bytes
-
-    def _forget_reserved(self, share: Share) -> None:
-        self.charged_bytes -= share.reserved_bytes
-        share.reserved_bytes = 0
-        share.reserved.clear()
 
     # ---- leases ------------------------------------------------------------------------------
 
@@ -393,10 +311,9 @@ class MemoryAccount:
         self._serve(now_ns, out)
 
     def _lease(self, share: Share, lease_bytes: int | None, out: list[Effect]) -> None:
-        share.leased, share.recalling, share.lease_bytes = True, False, lease_bytes
         self._recalled.pop(share.client, None)
-        share.generation += 1
-        self._forget_reserved(share)
+        share.lease(lease_bytes)
+        self.charged_bytes += share.forget_reserved()
         out.append(TellLease(share.client, share.generation, lease_bytes))
 
     def _set_free(self, share: Share, out: list[Effect]) -> None:
@@ -406,8 +323,8 @@ class MemoryAccount:
                 self._lease(share, None, out)
             elif share.told_bytes is not None:
                 out.append(TellMemoryLimit(share.client, 0))
-            share.told_bytes = None
-        self._charge(share, share.used_bytes)
+            share.tell(None)
+        self.charged_bytes += share.charge(share.used_bytes)
 
     def _lease_all(self, out: list[Effect]) -> None:
         (share,) = self.shares.values()
@@ -417,20 +334,20 @@ class MemoryAccount:
             self._tell_part(share, self.limit_bytes, out)
         elif not share.leased or share.recalling:
             self._lease(share, self.limit_bytes, out)
-            self._charge(share, max(self.limit_bytes, share.used_bytes))
+            self.charged_bytes += share.charge(max(self.limit_bytes, share.used_bytes))
 
     def _recall(self, share: Share, now_ns: int, out: list[Effect]) -> None:
         """What a process may have without asking stays charged until it is known to be given up."""
         if share.leased:
-            self._charge(share, self._lease_covers(share, share.lease_bytes))
+            self.charged_bytes += share.charge(self._lease_covers(share, share.lease_bytes))
             if share.connected and not share.recalling:
-                share.recalling = True
+                share.recall()
                 self._recalled[share.client] = share
                 if self._recall_until_ns == NEVER:  # each is waited for once
                     self._recall_until_ns = now_ns + RECALL_TIMEOUT_NS
                 out.append(RecallLease(share.client, share.generation))
         elif not share.asks and not share.connected:
-            self._charge(share, self._lease_covers(share, share.told_bytes))
+            self.charged_bytes += share.charge(self._lease_covers(share, share.told_bytes))
 
     def _lease_covers(self, share: Share, promised_bytes: int | None) -> int:
         """None: any amount, and a limit covers no more than the limit."""
@@ -451,7 +368,7 @@ class MemoryAccount:
             return
         self._divided_ns = now_ns
         for share in mute.values():
-            self._charge(share, share.used_bytes)
+            self.charged_bytes += share.charge(share.used_bytes)
         free_bytes = max(0, self.limit_bytes - self._promised_bytes())
         for share in mute.values():
             self._tell_part(share, share.used_bytes + free_bytes // len(self.shares), out)
@@ -460,38 +377,50 @@ class MemoryAccount:
         """To one that cannot ask. A limit of 0 would mean none at all."""
         part_bytes = max(1, part_bytes)
         if part_bytes != share.told_bytes:
-            share.told_bytes = part_bytes
+            share.tell(part_bytes)
             out.append(TellMemoryLimit(share.client, part_bytes))
-        self._charge(share, max(part_bytes, share.used_bytes))
+        self.charged_bytes += share.charge(max(part_bytes, share.used_bytes))
 
     def _promised_bytes(self) -> int:
         """To all, those included that are not back."""
-        return self.charged_bytes + self._absent_bytes()
+        return self.charged_bytes + self._absent.possible_bytes(self.limit_bytes)
 
     # ---- answers -----------------------------------------------------------------------------
 
     def _must_wait(self, now_ns: int) -> bool:
-        return now_ns < self._recall_until_ns != NEVER or now_ns < self._absent_until_ns != NEVER
+        return now_ns < self._recall_until_ns != NEVER or now_ns < self._absent.until_ns != NEVER
 
     def _serve(self, now_ns: int, out: list[Effect]) -> None:
+        self._serve_ns = NEVER
         if not self._waiting or self._must_wait(now_ns):
             return
-        waiting, self._waiting = self._waiting, {}
-        for share, seq, asked_bytes in waiting.values():
-            share.waiting.clear()
+        for number in list(islice(self._waiting, SERVED_AT_ONCE)):
+            share, seq, asked_bytes = self._waiting.pop(number)
+            share.answer(number)
             self._decide(share, seq, asked_bytes, out)
+        if self._waiting:
+            self._serve_ns = now_ns + 1
 
     def _decide(self, share: Share, seq: int, asked_bytes: int, out: list[Effect]) -> None:
         promised_bytes = self._promised_bytes()
         if seq in share.reserved:
             out.append(Reserved(share.client, seq, share.reserved[seq], promised_bytes))
         elif self.limit_bytes == 0 or promised_bytes + asked_bytes <= self.limit_bytes:
-            share.reserved[seq] = asked_bytes
-            share.reserved_bytes += asked_bytes
-            self.charged_bytes += asked_bytes
+            self.charged_bytes += share.reserve(seq, asked_bytes)
             out.append(Reserved(share.client, seq, asked_bytes, promised_bytes + asked_bytes))
         else:
             self._refuse(share, seq, asked_bytes, out)
 
     def _refuse(self, share: Share, seq: int, asked_bytes: int, out: list[Effect]) -> None:
         out.append(Refused(share.client, seq, self.limit_bytes, self._promised_bytes(), asked_bytes))
+
+
+def _parts(weights: dict[int, int], whole_bytes: int) -> dict[int, int]:
+    """Of the whole, by weight; they add up to the byte."""
+    total = max(1, sum(weights.values()))
+    before, parts = 0, {}
+    for key, weight in weights.items():
+        after = before + weight
+        parts[key] = after * whole_bytes // total - before * whole_bytes // total
+        before = after
+    return parts

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nvshare.core.account import WHOLE
-from nvshare.core.books.figures import HERE, PodTotals
 from nvshare.core.books.idlers import ACTIVE_NS
+from nvshare.core.books.pod_figures import HERE, PodTotals
 from nvshare.core.books.returning import Expected
 from nvshare.core.effects import Effect
 from nvshare.core.gpu import Gpu

@@ -1,11 +1,6 @@
-"""The core's door: ``handle(event, now_ns) -> effects`` and ``next_deadline_ns()``.
+"""What the core does at each event: ``handle(event, now_ns) -> effects`` and ``next_deadline_ns()``.
 
-Rules:
-1. Who drives it calls ``handle`` with every event, in order of time, and with ``Woken`` when the next
-   deadline has come. Nothing else makes anything happen, so a run is a function of its events.
-2. Time never goes back: an event that is older than the last counts as of the last one's time, and is
-   counted.
-3. With ``checking`` the books are audited after events: see ``audit``.
+Its rules are in ``engine``, which drives it.
 """
 
 from __future__ import annotations
@@ -13,50 +8,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nvshare.core import audit, events, membership, restart
+from nvshare.core import events, membership, restart
 from nvshare.core.account import NEVER
-from nvshare.core.audit import EVERY_EVENT, Checking, Health
+from nvshare.core.audit import EVERY_EVENT, Checking
 from nvshare.core.books.whereabouts import Whereabouts
-from nvshare.core.deadlines import Deadlines
+from nvshare.core.client import Client
 from nvshare.core.effects import Effect, Greet, TellScheduling
+from nvshare.core.engine import Engine
 from nvshare.core.gpu import Gpu
 from nvshare.core.grant import COUNTING_VERSION, Recalls
 from nvshare.core.limits import Limits
 from nvshare.core.notices import Misdeed, Notices
-from nvshare.core.policy import billing, decide, standstill, turns, uncontended
-from nvshare.core.policy.measured import measured
+from nvshare.core.policy import billing, standstill, turns, uncontended
+from nvshare.core.policy.measured import measured, working_unheld
 from nvshare.core.settings import Settings
 from nvshare.core.standing import HOLDING
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import Tenant
 from nvshare.core.view import checkpoint as saving
-from nvshare.core.view.observe import Observation, Observations
-from nvshare.core.view.report import GpuReport
-from nvshare.core.view.snapshot import Checkpoint, Snapshot
+from nvshare.core.view.snapshot import Checkpoint
 
 
-class Scheduler:
+class Scheduler(Engine):
     """All GPUs of a node."""
 
     def __init__(self, settings: Settings | None = None, checking: Checking = EVERY_EVENT) -> None:
+        super().__init__(checking)
         self.settings = settings or Settings()
-        self.checking = checking
-        self._check_every = checking.every_events
-        self._touched: list[Gpu] = []  # by the present event, where each is audited
-        self.health = Health()
-        self.on = True
-        self.off_since_ns = -1  # -1: scheduling is on
-        self.gpus: dict[str, Gpu] = {}
-        self.clients: dict[int, Client] = {}
         self._whereabouts = Whereabouts()
         self.notices = Notices()
         self.limits = Limits()
-        self.observations = Observations()
         self._recalls = Recalls()
         self._switched_ns = -NEVER  # when scheduling was last switched on or off
-        self._deadlines = Deadlines()
         self._slice_override_ns = 0
-        self._now_ns = -NEVER
-        self._events = 0
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
             events.BusyReported: self._busy_reported,
             events.MemoryUsed: self._memory_used,
@@ -79,23 +62,7 @@ class Scheduler:
             events.Woken: self._woken,
         }
 
-    # ---- the door ----------------------------------------------------------------------------
-
-    def handle(self, event: events.Event, now_ns: int) -> list[Effect]:
-        out: list[Effect] = []
-        if now_ns < self._now_ns:
-            now_ns = self._went_back(event, now_ns)
-        self._now_ns = now_ns
-        if self._deadlines.bound_ns <= now_ns and type(event) is not events.StoodStill:
-            for gpu in self._deadlines.pop_due(now_ns):
-                if self.observations.open:
-                    self.observations.before_change(gpu)
-                if gpu.floor.holder is None or not decide.end_turn_if_due(gpu, now_ns, out):
-                    self._advance(gpu, now_ns, out)
-                else:
-                    self._decided(gpu, NEVER, now_ns)
-        if self.observations.open:
-            self.observations.before_event(event, self.gpus, self.clients)
+    def _perform(self, event: events.Event, now_ns: int, out: list[Effect]) -> None:
         # The two commonest are called by name, which costs the compiled core half as much.
         if isinstance(event, events.LockReleased):
             self._lock_released(event, now_ns, out)
@@ -103,52 +70,6 @@ class Scheduler:
             self._lock_requested(event, now_ns, out)
         else:
             self._handlers[type(event)](event, now_ns, out)
-        self._events += 1
-        if self._events >= self._check_every:
-            self._audit(event)
-        return out
-
-    def _audit(self, event: events.Event) -> None:
-        self._events = 0
-        if self._check_every > 1:
-            touched = [self.health.next_of(self.gpus)] if self.gpus else []
-        else:
-            touched, self._touched = list(dict.fromkeys(self._touched)), []
-        for gpu in touched:
-            audit.audit(gpu, self.checking, self.health, self.clients, event)
-
-    def _went_back(self, event: events.Event, now_ns: int) -> int:
-        self.health.note_clock(event, self._now_ns - now_ns)
-        if self.checking.fatal:
-            raise ValueError(self.health.last_fault)
-        return self._now_ns
-
-    def next_deadline_ns(self) -> int | None:
-        """When to call with ``Woken`` at the latest, or None if nothing is due by itself."""
-        return self._deadlines.next_ns()
-
-    @property
-    def deadline_bound_ns(self) -> int:
-        """Never later than the next deadline, and known without computing it."""
-        return self._deadlines.bound_ns
-
-    def _advance(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-        self._decided(gpu, decide.decide(gpu, now_ns, out), now_ns)
-
-    def _decided(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
-        """All that changes a GPU's books ends here, but for what its clients say of their memory and work."""
-        self._deadlines.note(gpu, drop_ns, now_ns)
-        self._touch(gpu)
-
-    def _left_undecided(self, gpu: Gpu) -> None:
-        """A client told of its work, and nothing follows from it."""
-        self._deadlines.hasten(gpu, gpu.gpu_time.deadline_ns)
-        self._touch(gpu)
-
-    def _touch(self, gpu: Gpu) -> None:
-        """Its books are to be audited when the event ends, if every event is."""
-        if self._check_every == 1:
-            self._touched.append(gpu)
 
     # ---- turns -------------------------------------------------------------------------------
 
@@ -359,18 +280,12 @@ class Scheduler:
         gpu = self.gpus.get(event.gpu)
         if gpu is None:
             total_bytes = event.total_bytes or self.settings.default_gpu_memory_bytes
-            order, override_ns = len(self.gpus), self._slice_override_ns
-            gpu = self.gpus[event.gpu] = Gpu(
-                event.gpu,
-                total_bytes,
-                event.number,
-                self.settings,
-                now_ns,
-                self._whereabouts,
-                self.notices,
-                order,
-                override_ns,
+            everywhere, order = self._whereabouts, len(self.gpus)
+            gpu = Gpu(
+                event.gpu, total_bytes, event.number, self.settings, now_ns, everywhere, self.notices, order
             )
+            gpu.residence.override_slice(self._slice_override_ns)
+            self.gpus[event.gpu] = gpu
         else:
             gpu.set_index(event.number)
             gpu.set_total(event.total_bytes or gpu.residence.total_bytes)
@@ -392,6 +307,8 @@ class Scheduler:
             gpu.advance(now_ns)
             if self.on:
                 measured(gpu, here, at_ns, now_ns)
+                for client in filter(self._may_have_lost, working_unheld(here, now_ns)):
+                    membership.find_hold(gpu, client, client.busy_ns, now_ns, out)
             self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:
@@ -420,12 +337,9 @@ class Scheduler:
             if changed:
                 turns.note_quota_change(gpu, tenant, now_ns)
                 if not paced:  # else newcomers were greeted when they came
-                    self._greet_all(gpu, out)
-
-    def _greet_all(self, gpu: Gpu, out: list[Effect]) -> None:
-        for tenant in gpu.tenants.values():
-            for client in tenant.clients.values():
-                self._greet(client, out)
+                    for other in gpu.tenants.values():
+                        for client in other.clients.values():
+                            self._greet(client, out)
 
     def _scheduling_set(self, event: events.SchedulingSet, now_ns: int, out: list[Effect]) -> None:
         if event.on == self.on:
@@ -478,32 +392,6 @@ class Scheduler:
             gpu.advance(now_ns)
             restart.forget_former(gpu, event.former, now_ns, out)
             self._advance(gpu, now_ns, out)
-
-    # ---- looking in --------------------------------------------------------------------------
-
-    def look(self, gpu: Gpu, now_ns: int) -> int:
-        """Bring a GPU's clock to a moment between two decisions, to read its books; that moment."""
-        if self.observations.open:
-            self.observations.before_change(gpu)
-        self._bring(gpu, now_ns)
-        return now_ns
-
-    def _bring(self, gpu: Gpu, now_ns: int) -> None:
-        if gpu.look.end_open:
-            self._deadlines.settle(gpu)
-        gpu.advance(now_ns)
-
-    def begin_observation(self, forget_before_ns: int, now_ns: int) -> Observation:
-        """Of all GPUs now, without pods that left before then. Whoever begins it ends it."""
-        return Observation(self.gpus.values(), self._bring, forget_before_ns, now_ns, self.observations)
-
-    def snapshot(self, now_ns: int) -> Snapshot:
-        """Of all GPUs at one moment."""
-        gpus = []
-        for gpu in self.gpus.values():
-            report = GpuReport(gpu, lambda gpu: self.look(gpu, now_ns), self.off_since_ns)
-            gpus.append(report.summary(tuple(report.tenants())))
-        return Snapshot(now_ns, self.on, tuple(gpus))
 
     def checkpoint(self, now_ns: int) -> Checkpoint:
         """What the next daemon must know, at one moment."""

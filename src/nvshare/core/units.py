@@ -15,6 +15,10 @@ _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _DECIMAL: Final = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _FACTORS: Final = {"": 1, **_BINARY, **_DECIMAL}
 _AMOUNT: Final = re.compile(r"(?P<whole>[0-9]{1,19})(?:\.(?P<part>[0-9]{1,19}))?(?P<unit>(?:[KMGT]i?)?)B?")
+_SMALL: Final = re.compile(
+    r"(?P<number>[0-9]{1,19}(?:\.[0-9]{1,19})?) ?(?P<unit>[KMGTkmgt])(?P<binary>[iI]?)[Bb]?"
+)
+LEAST_MEMORY_BYTES: Final = 2**20
 _PERCENT: Final = re.compile(r"[0-9]{1,3}")
 
 ACCEPTED_BYTES: Final = (
@@ -26,17 +30,17 @@ ACCEPTED_PERCENT: Final = "a whole number from 1 to 100"
 class UnitError(ValueError):
     """An amount that cannot be understood or is out of range."""
 
-    def __init__(self, value: str, accepted: str) -> None:
-        super().__init__(f"{value!r} is not understood; accepted: {accepted}")
+    def __init__(self, value: str, accepted: str, hint: str = "") -> None:
+        super().__init__(f"{value!r} is not understood; accepted: {accepted}{hint}")
         self.value = value
-        self.accepted = accepted
+        self.accepted = f"{accepted}{hint}"
 
 
 def parse_bytes(text: str) -> int:
     """``"4Gi"``, ``"512MiB"``, ``"1.5G"``, ``"1024"`` in bytes; a fraction must come out as whole bytes."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
-        raise UnitError(text, ACCEPTED_BYTES)
+        raise UnitError(text, ACCEPTED_BYTES, _hint(text))
     part = match["part"] or ""
     scaled = int(match["whole"] + part) * _FACTORS[match["unit"]]
     divisor = int("1" + "0" * len(part))
@@ -46,6 +50,26 @@ def parse_bytes(text: str) -> int:
     if amount_bytes > BYTES_MAX:
         raise UnitError(text, f"up to {BYTES_MAX} bytes")
     return amount_bytes
+
+
+def parse_memory(text: str) -> int:
+    """As ``parse_bytes``, for memory of a GPU: 4 is a slip for 4Gi, and not 4 bytes. 0 is none."""
+    amount_bytes = parse_bytes(text)
+    if 0 < amount_bytes < LEAST_MEMORY_BYTES:
+        hint = f"; did you mean {text}Gi?" if text.isdigit() and int(text) < 10_000 else ""
+        raise UnitError(text, f"0, or at least {format_bytes(LEAST_MEMORY_BYTES)}", hint)
+    return amount_bytes
+
+
+def _hint(text: str) -> str:
+    """For units in small letters, which some mean as binary and some as decimal."""
+    match = _SMALL.fullmatch(text)
+    if match is None:
+        return ""
+    number, unit = match["number"], match["unit"].upper()
+    if match["binary"]:
+        return f"; did you mean {number}{unit}i?"
+    return f"; did you mean {number}{unit}i (binary) or {number}{unit} (decimal)?"
 
 
 def parse_percent(text: str) -> int:
@@ -78,6 +102,16 @@ def format_ns(duration_ns: int) -> str:
         return f"{minutes} min {seconds:02} s"
     hours, minutes = divmod((duration_ns + 30 * 10**9) // (60 * 10**9), 60)
     return f"{hours} h {minutes:02} min"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """``"1 tenant"``, ``"2 tenants"``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def times(number: int) -> str:
+    """``"once"``, ``"twice"``, ``"3 times"``."""
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
 def _two_decimals(value: float) -> str:

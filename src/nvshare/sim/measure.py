@@ -17,12 +17,13 @@ WINDOWS_NS: Final = (10 * SECOND_NS, 60 * SECOND_NS)
 class WindowError:
     """The worst |served - due| over any window of one length, in nanoseconds."""
 
-    __slots__ = ("_corners", "_length_ns", "worst_ns")
+    __slots__ = ("_corners", "_length_ns", "measured", "worst_ns")
 
     def __init__(self, length_ns: int) -> None:
         self._length_ns = length_ns
         self._corners: deque[tuple[int, float]] = deque()  # time, served - due; the last window's
         self.worst_ns = 0.0
+        self.measured = False  # there was a window of this length at all
 
     def corner(self, at_ns: int, ahead_ns: float) -> None:
         corners = self._corners
@@ -56,6 +57,7 @@ class WindowError:
         self._corners.clear()
 
     def _note(self, difference_ns: float) -> None:
+        self.measured = True
         self.worst_ns = max(self.worst_ns, abs(difference_ns))
 
     @property
@@ -118,6 +120,11 @@ class Meter:
         if self._gap_open:
             self.longest_gap_ns = max(self.longest_gap_ns, now_ns - self._gap_since_ns)
         self._corner(now_ns)
+
+    @property
+    def due_percent(self) -> float | None:
+        """On average, while something was due."""
+        return 100 * self.due_ns / self.due_for_ns if self.due_for_ns else None
 
     @property
     def error_points(self) -> float | None:

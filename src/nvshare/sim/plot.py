@@ -6,6 +6,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from nvshare.sim.result import RunResult, TenantResult
+from nvshare.sim.table import asked
 from nvshare.sim.world import BUCKETS
 
 # Told apart by people who see colours differently, on white and in print.
@@ -30,6 +31,7 @@ def svg(result: RunResult) -> str:
         parts.append(_text(LEFT, y, f"GPU {gpu.index}: share of each tenant over {result.seconds:g} s", 13))
         y += 8
         parts.extend(_overview(here, colour, y))
+        parts.extend(_changes(here, y, result.seconds))
         y += OVERVIEW_HEIGHT
         parts.extend(_time_axis(y, 0.0, result.seconds))
         y += GAP + 8
@@ -79,6 +81,21 @@ def _overview(tenants: list[TenantResult], colour: dict[str, str], top: int) -> 
     return parts
 
 
+def _changes(tenants: list[TenantResult], top: int, seconds: float) -> list[str]:
+    """A line where a quota was changed, with what it became."""
+    parts = []
+    for tenant in tenants:
+        for at_s, percent in tenant.quota_changes:
+            x = LEFT + PLOT_WIDTH * at_s / max(seconds, at_s)
+            words = f"{tenant.name}: " + ("unlimited" if percent == 100 else f"{percent} %")
+            parts.append(
+                f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{top + OVERVIEW_HEIGHT}" '
+                f'stroke="#222222" stroke-dasharray="4 3"/>'
+            )
+            parts.append(_text(x + 4, top + 12, words, 10))
+    return parts
+
+
 def _closeup(
     tenants: list[TenantResult], colour: dict[str, str], top: int, begin: int, end: int
 ) -> list[str]:
@@ -117,7 +134,7 @@ def _time_axis(y: int, begin: float, end: float) -> list[str]:
 
 def _legend(name: str, colour: str, result: RunResult, y: int) -> list[str]:
     shares = [
-        f"GPU {tenant.gpu}: asked {_asked(tenant)}, got {tenant.got_percent:.1f} %"
+        f"GPU {tenant.gpu}: asked {asked(tenant, ' %')}, got {tenant.got_percent:.1f} %"
         for tenant in result.tenants
         if tenant.name == name
     ]
@@ -125,10 +142,6 @@ def _legend(name: str, colour: str, result: RunResult, y: int) -> list[str]:
         f'<rect x="{LEFT}" y="{y}" width="12" height="12" fill="{colour}"/>',
         _text(LEFT + 18, y + 11, f"{name}  ({'; '.join(shares)})", 12),
     ]
-
-
-def _asked(tenant: TenantResult) -> str:
-    return "unlimited" if tenant.asked_percent == 100 else f"{tenant.asked_percent} %"
 
 
 def _box(top: int, height: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from nvshare.sim.measure import WindowError
 from nvshare.sim.scenario import Scenario
 from nvshare.sim.world import BUCKETS, Tenancy, World
 
@@ -18,12 +19,14 @@ Progress = Callable[[float], None]
 class TenantResult:
     name: str
     gpu: int
-    asked_percent: int
+    asked_percent: int  # at the end of the run
+    first_asked_percent: int
+    quota_changes: tuple[tuple[float, int], ...]  # at which second, to how many percent
     policy: str
-    due_percent: float | None  # what the mix leaves of what it asked; None where no fixed share is due
+    due_percent: float | None  # what the mix leaves of what it asked, on average; None: no fixed share is due
     got_percent: float  # of the time it was there
     error_points: float | None  # over the time something was due
-    worst_10s_points: float | None  # None also where memory does not fit: shares are kept over slices
+    worst_10s_points: float | None  # None also where memory does not fit, or no such window was in the run
     worst_60s_points: float | None
     longest_gap_ms: float
     wait_p50_ms: float
@@ -94,20 +97,21 @@ def run(scenario: Scenario, seed: int, progress: Progress | None = None) -> RunR
 def _tenant(world: World, tenancy: Tenancy) -> TenantResult:
     meter, waits = tenancy.meter, tenancy.waits
     got = 100 * meter.served_ns / max(1, tenancy.present_ns)
-    due = None if tenancy.due_ratio is None else 100 * tenancy.due_ratio
-    error = meter.error_points
+    due, error = meter.due_percent, meter.error_points
     window_10s, window_60s = meter.errors
     core = world.core.gpus[f"GPU-{tenancy.device.index}"].tenants.get(tenancy.spec.name)
     return TenantResult(
         name=tenancy.spec.name,
         gpu=tenancy.device.index,
         asked_percent=tenancy.percent,
+        first_asked_percent=tenancy.spec.core_percent,
+        quota_changes=tuple((at_ns / 1e9, percent) for at_ns, percent in tenancy.quota_changes),
         policy="share" if tenancy.spec.share else "cap",
-        due_percent=due,
+        due_percent=None if due is None else round(due, 4),
         got_percent=round(got, 4),
         error_points=None if error is None else round(error, 4),
-        worst_10s_points=round(window_10s.worst_points, 4) if tenancy.windowed else None,
-        worst_60s_points=round(window_60s.worst_points, 4) if tenancy.windowed else None,
+        worst_10s_points=_worst(window_10s, tenancy),
+        worst_60s_points=_worst(window_60s, tenancy),
         longest_gap_ms=round(meter.longest_gap_ns / 1e6, 3),
         wait_p50_ms=round(waits.percentile_ns(50) / 1e6, 3),
         wait_p99_ms=round(waits.percentile_ns(99) / 1e6, 3),
@@ -116,6 +120,10 @@ def _tenant(world: World, tenancy: Tenancy) -> TenantResult:
         buckets=tuple(meter.buckets.get(index, 0) / meter.bucket_ns for index in range(BUCKETS)),
         closeup=tuple(meter.stretches),
     )
+
+
+def _worst(window: WindowError, tenancy: Tenancy) -> float | None:
+    return round(window.worst_points, 4) if tenancy.windowed and window.measured else None
 
 
 def _gpu(world: World, index: int) -> GpuResult:

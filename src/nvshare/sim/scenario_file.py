@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from nvshare.core.settings import SettingError, read_settings
-from nvshare.core.units import UnitError, parse_bytes
+from nvshare.core.settings import SETTINGS, SettingError, read_settings
+from nvshare.core.spelling import did_you_mean
+from nvshare.core.units import UnitError, parse_memory
 from nvshare.sim.scenario import (
     KERNEL_CLASSES,
     MS_NS,
@@ -112,13 +113,15 @@ def _settings(top: _Table) -> Any:
     entries = top.take("settings", {})
     if not isinstance(entries, dict):
         raise top.error("settings", entries, "a table of NVSHARE_... = value")
+    known = [row.variable for row in SETTINGS]
+    table = _Table(entries, top.source, top.file, "settings", 0)
+    for key in entries:
+        if key not in known:
+            raise table.unknown(key, known)
     try:
         settings, _ = read_settings({key: str(value) for key, value in entries.items()})
     except SettingError as error:
-        raise top.error(error.variable, error.value, error.accepted) from None
-    unknown = [key for key in entries if not key.startswith("NVSHARE_")]
-    if unknown:
-        raise top.error(unknown[0], entries[unknown[0]], "variables that start with NVSHARE_")
+        raise table.error(error.variable, error.value, error.accepted) from None
     return settings
 
 
@@ -225,8 +228,8 @@ class _Table:
 
     def __init__(self, entries: Mapping[str, Any], text: str, file: str, header: str, index: int) -> None:
         self._entries = dict(entries)
-        self._text = text
-        self._file = file
+        self.source = text
+        self.file = file
         self._header = header
         self._index = index
         self._known: list[str] = []
@@ -235,7 +238,7 @@ class _Table:
         self._known.append(key)
         value = self._entries.pop(key, default)
         if value is _MISSING:
-            raise ScenarioError(f"{self._file}:{self._line('')}: [[{self._header}]] needs {key!r}")
+            raise ScenarioError(f"{self.file}:{self._line('')}: [[{self._header}]] needs {key!r}")
         return value
 
     def tables(self, key: str) -> list[Mapping[str, Any]]:
@@ -265,9 +268,9 @@ class _Table:
     def size(self, key: str, default: str) -> int:
         value = self.take(key, default)
         try:
-            return parse_bytes(str(value))
+            return parse_memory(str(value))
         except UnitError as error:
-            raise self.error(key, value, str(error)) from None
+            raise self.error(key, value, error.accepted) from None
 
     def duration(self, key: str, default: Any, unit_ns: int, least: float = 0) -> int:
         value = self.take(key, default)
@@ -276,21 +279,25 @@ class _Table:
         return round(value * unit_ns)
 
     def finish(self) -> None:
-        for key, value in self._entries.items():
-            raise self.error(key, value, f"no such key here; keys: {', '.join(sorted(self._known))}")
+        for key in self._entries:
+            raise self.unknown(key, self._known)
+
+    def unknown(self, key: str, known: Iterable[str]) -> ScenarioError:
+        hint = did_you_mean(key, known) or f"; known here: {', '.join(sorted(known))}"
+        return ScenarioError(f"{self.file}:{self._line(key)}: unknown key {key!r}{hint}")
 
     def error(self, key: str, value: Any, accepted: str) -> ScenarioError:
-        where = f"{self._file}:{self._line(key)}"
+        where = f"{self.file}:{self._line(key)}"
         return ScenarioError(f"{where}: {key} = {value!r} is not accepted; accepted: {accepted}")
 
     def _line(self, key: str) -> int:
         """The line a key of this table stands on; of the table itself for no key."""
         seen = -1
         inside = not self._header
-        for number, line in enumerate(self._text.splitlines(), start=1):
+        for number, line in enumerate(self.source.splitlines(), start=1):
             stripped = line.strip()
             if stripped.startswith("["):
-                if stripped.startswith(f"[[{self._header}]]"):
+                if stripped.startswith((f"[[{self._header}]]", f"[{self._header}]")):
                     seen += 1
                     inside = seen == self._index
                     if inside and not key:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Final
+
 from rich.console import Console
-from rich.table import Table
 
 from nvshare.sim.result import RunResult, TenantResult
+from nvshare.tables import Column, FittedTable
+
+CHANGES_SHOWN: Final = 3
 
 
 def show(result: RunResult, console: Console) -> None:
@@ -14,31 +19,61 @@ def show(result: RunResult, console: Console) -> None:
         f"{_duration(result.seconds)} simulated, seed {result.seed}, "
         f"hand-over {result.handover_ms:g} ms"
     )
+    console.print()
     console.print(_tenants(result))
+    console.print()
     console.print(_gpus(result))
 
 
-def _tenants(result: RunResult) -> Table:
-    table = Table(title="shares of the GPU, in percent and percentage points", title_justify="left")
-    table.add_column("tenant")
-    table.add_column("gpu", justify="right")
-    for heading in ("asked", "due", "got", "error", "worst 10 s", "worst 60 s"):
-        table.add_column(heading, justify="right")
-    table.add_column("longest gap", justify="right")
-    table.add_column("wait p50 / p99", justify="right")
-    for tenant in result.tenants:
-        table.add_row(*_tenant_row(tenant))
-    return table
+_TENANT_COLUMNS: Final = (
+    Column("tenant"),
+    Column("gpu", 8, right=True),
+    Column("asked", 2, right=True),
+    Column("due", 3, right=True),
+    Column("got", right=True),
+    Column("error", 1, right=True),
+    Column("worst 10 s", 5, right=True),
+    Column("worst 60 s", 6, right=True),
+    Column("longest gap", 4, right=True),
+    Column("wait p50 / p99", 7, right=True),
+)
+_GPU_COLUMNS: Final = (
+    Column("gpu"),
+    Column("busy", right=True),
+    Column("idle", 1, right=True),
+    Column("swapping", 2, right=True),
+    Column("turn", 3, right=True),
+    Column("hand-overs", 4, right=True),
+    Column("slices", 5, right=True),
+    Column("overlaps", 6, right=True),
+)
+
+
+def _tenants(result: RunResult) -> FittedTable:
+    title = "shares of the GPU, in percent and percentage points"
+    return FittedTable(_TENANT_COLUMNS, (_tenant_row(tenant) for tenant in result.tenants), title)
+
+
+def asked(tenant: TenantResult, unit: str = "") -> str:
+    """Its quota, with every change of it."""
+    quotas = [tenant.first_asked_percent, *(percent for _, percent in tenant.quota_changes)]
+    shown = [_quota(percent, tenant.policy, unit) for percent in quotas]
+    if len(shown) > CHANGES_SHOWN + 1:
+        shown = [*shown[:CHANGES_SHOWN], f"({len(shown) - CHANGES_SHOWN - 1} more)", shown[-1]]
+    return " → ".join(shown)
+
+
+def _quota(percent: int, policy: str, unit: str) -> str:
+    if percent == 100:
+        return "unlimited"
+    return f"{percent}{unit} or more" if policy == "share" else f"{percent}{unit}"
 
 
 def _tenant_row(tenant: TenantResult) -> tuple[str, ...]:
-    asked = "unlimited" if tenant.asked_percent == 100 else f"{tenant.asked_percent}"
-    if tenant.policy == "share" and tenant.asked_percent < 100:
-        asked = f"{asked} or more"
     return (
         tenant.name,
         str(tenant.gpu),
-        asked,
+        asked(tenant),
         _points(tenant.due_percent),
         f"{tenant.got_percent:.2f}",
         "-" if tenant.error_points is None else f"{tenant.error_points:+.2f}",
@@ -49,13 +84,9 @@ def _tenant_row(tenant: TenantResult) -> tuple[str, ...]:
     )
 
 
-def _gpus(result: RunResult) -> Table:
-    table = Table(title="GPUs", title_justify="left")
-    table.add_column("gpu", justify="right")
-    for heading in ("busy", "idle", "swapping", "turn", "hand-overs", "slices", "overlaps"):
-        table.add_column(heading, justify="right")
-    for gpu in result.gpus:
-        table.add_row(
+def _gpus(result: RunResult) -> FittedTable:
+    rows = [
+        (
             str(gpu.index),
             f"{gpu.busy_percent:.1f} %",
             f"{gpu.idle_percent:.1f} %",
@@ -65,7 +96,9 @@ def _gpus(result: RunResult) -> Table:
             f"{gpu.slices:,}",
             f"{gpu.overlaps:,}",
         )
-    return table
+        for gpu in result.gpus
+    ]
+    return FittedTable(_GPU_COLUMNS, rows, "GPUs")
 
 
 def _points(value: float | None) -> str:
@@ -77,8 +110,14 @@ def _milliseconds(value: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    for size, word in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
+    """In the largest unit and the one below it: "33 minutes 20 seconds"."""
+    units = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+    for (size, word), (smaller, smaller_word) in pairwise(units):
         if seconds >= size:
-            count = seconds / size
-            return f"{count:g} {word}{'' if count == 1 else 's'}"
-    return f"{seconds:g} seconds"
+            count, rest = divmod(round(seconds / smaller), size // smaller)
+            return _counted(count, word) + (f" {_counted(rest, smaller_word)}" if rest else "")
+    return _counted(seconds, "second")
+
+
+def _counted(count: float, word: str) -> str:
+    return f"{count:g} {word}{'' if count == 1 else 's'}"

@@ -46,7 +46,7 @@ class Tenancy:
         self.present_ns = 0
         self.since_ns = 0
         self.pod_bytes = 0
-        self.due_ratio: float | None = None  # the latest there was
+        self.quota_changes: list[tuple[int, int]] = []  # when, and to how many percent; the first so many
         self.windowed = False
 
     @property
@@ -350,7 +350,6 @@ class World:
                 if tenancy.present and steady and fixed:
                     due = tenancy.percent / 100 * scale
                 if due is not None:
-                    tenancy.due_ratio = due
                     tenancy.windowed = fits
                 tenancy.meter.set_due(due, fits, now_ns)
 
@@ -370,6 +369,8 @@ class World:
     def _afflict(self, tenancy: Tenancy, fault: FaultSpec, now_ns: int) -> None:
         if fault.kind == "quota":
             tenancy.percent = fault.core_percent
+            if len(tenancy.quota_changes) < BUCKETS:
+                tenancy.quota_changes.append((now_ns, fault.core_percent))
             if self.up:
                 self._tell_limits(tenancy, now_ns)
             self._set_dues(now_ns)

@@ -14,7 +14,8 @@ from nvshare.core.account import CLOSED, NEVER
 from nvshare.core.books.agenda import Agenda
 
 if TYPE_CHECKING:
-    from nvshare.core.tenant import Client, Tenant
+    from nvshare.core.client import Client
+    from nvshare.core.tenant import Tenant
 
 TAIL_FIRST_GUESS_NS: Final = 10_000_000
 

@@ -24,10 +24,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nvshare.core.account import NEVER
+from nvshare.core.books.slots import parts
 
 if TYPE_CHECKING:
     from nvshare.core.books.floor import Floor
-    from nvshare.core.tenant import Client
+    from nvshare.core.client import Client
 
 SLOT_NS: Final = 500_000
 SLOTS_TOLD: Final = 256
@@ -49,34 +50,6 @@ NVML_SILENT_NS: Final = 10_000_000_000
 CROWD: Final = 16
 MOST_SLOTS: Final = 4 * (WINDOW_NS + LATE_NS) // SLOT_NS
 """Of those of which a client may have told and nobody has looked at yet."""
-
-
-def parts(slots: list[int]) -> list[float]:
-    """Of the slots in which each had work, as bits: the mean of 1 / n, n having had work in that slot."""
-    counts = _counts(slots)
-    found = []
-    for own in slots:
-        had, total = 0.0, own.bit_count()
-        for number, where in counts.items():
-            had += (own & where).bit_count() / number
-        found.append(had / total if total else 1.0)
-    return found
-
-
-def _counts(slots: list[int]) -> dict[int, int]:
-    """By number, the slots in which so many had work. Clients are added one by one, to all slots at once."""
-    at_least = [0]  # by number: the slots in which so many or more had work; that of none is never looked at
-    for own in slots:
-        at_least.append(0)
-        for number in range(len(at_least) - 1, 1, -1):
-            at_least[number] |= at_least[number - 1] & own
-        at_least[1] |= own
-    at_least.append(0)
-    return {
-        number: at_least[number] & ~at_least[number + 1]
-        for number in range(1, len(at_least) - 1)
-        if at_least[number] & ~at_least[number + 1]
-    }
 
 
 class Work:
@@ -294,11 +267,15 @@ class GpuTime:
     def in_group(self, client: Client, floor: Floor, worked_ns: int, now_ns: int) -> None:
         """A client had work on the card that long since it last told; others may have been there, too."""
         work = client.work
-        if work.told_at_ns > self._mixed_ns and floor.has_only(client.tenant) and client.tenant.holding == 1:
+        if (
+            work.told_at_ns > self._mixed_ns
+            and floor.has_only(client.tenant)
+            and client.tenant.gate.holding == 1
+        ):
             self.alone(client, worked_ns, work.told_at_ns, now_ns)
             work.told_at_ns = now_ns
             return
-        if floor.together != 1 or client.tenant.holding != 1 or not floor.has_only(client.tenant):
+        if floor.together != 1 or client.tenant.gate.holding != 1 or not floor.has_only(client.tenant):
             self._mixed_ns = now_ns
         self.beside_others(client, worked_ns, now_ns)
 

@@ -71,7 +71,7 @@ class Residence:
         "waiting",
     )
 
-    def __init__(self, total_bytes: int, override_ns: int, now_ns: int) -> None:
+    def __init__(self, total_bytes: int, now_ns: int) -> None:
         self.total_bytes = total_bytes
         self.tenants_bytes = 0  # what all tenants use
         self.stranger_bytes = 0
@@ -88,7 +88,7 @@ class Residence:
         self.since_ns = now_ns  # when the present set was founded
         self.slice_ns = 0  # how long it keeps the GPU while somebody waits outside
         self.founder: Tenant | None = None  # of the next set, while the present one drains
-        self.override_ns = override_ns  # a slice that was set by hand; 0: none
+        self.override_ns = 0  # a slice that was set by hand; 0: none
         self.overloaded = False
         self.dirty = False  # must be looked at
         self.check_ns = NEVER  # when to look at it again

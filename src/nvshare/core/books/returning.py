@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from nvshare.core.account import NEVER
 
 if TYPE_CHECKING:
-    from nvshare.core.tenant import Client
+    from nvshare.core.client import Client
 
 WAIT_NS: Final = 5_000_000_000
 UNSETTLED_NS: Final = 10_000_000_000

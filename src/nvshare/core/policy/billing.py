@@ -19,9 +19,10 @@ from typing import Final
 from nvshare.core.account import CLOSED
 from nvshare.core.books.pace import DEAD_CEILING_NS, TURN_MIN_NS
 from nvshare.core.books.returning import Expected
+from nvshare.core.client import Client
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import Tenant
 
 LEARN_FROM_NS: Final = TURN_MIN_NS // 2
 """Shorter holds tell little of how a tenant works."""
@@ -39,7 +40,7 @@ def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: in
         account = tenant.account
         if idle:
             client.pause()
-            if tenant.working == 0:
+            if tenant.gate.working == 0:
                 account.pause(now_ns - idle_ns)
                 tenant.figures.end_work(gpu.figures.shared, now_ns - idle_ns)
         else:
@@ -56,7 +57,7 @@ def report_work(gpu: Gpu, client: Client, worked_ns: int, now_ns: int) -> None:
     more_ns = client.work.tell(worked_ns, now_ns)
     if more_ns > 0:
         hold = client.tenant.hold
-        if client.holds and hold.alone and client.tenant.holding == 1 and not gpu.floor.undrained:
+        if client.holds and hold.alone and client.tenant.gate.holding == 1 and not gpu.floor.undrained:
             hold.note_work(more_ns)
         else:
             gpu.gpu_time.in_group(client, gpu.floor, more_ns, now_ns)

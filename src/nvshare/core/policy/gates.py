@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from nvshare.core.account import CLOSED, WHOLE
+from nvshare.core.client import Client
 from nvshare.core.crowd import pause_ns
 from nvshare.core.effects import DropReason, Effect, TellHints
 from nvshare.core.gpu import Gpu
-from nvshare.core.tenant import LIMITED_PRESENT, OTHERS_WAIT, SHALLOW, Client, Tenant
+from nvshare.core.tenant import Tenant
+
+# What a client is told of the others, a bit each.
+OTHERS_WAIT: Final = 1
+LIMITED_PRESENT: Final = 2
+SHALLOW: Final = 4
 
 
 def open_gate(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:

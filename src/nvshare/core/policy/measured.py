@@ -7,7 +7,11 @@ Rules:
    That is a dispute, and counted.
 3. A pod that is caught again and again is billed by what it held, like one that cannot tell, and is not heard
    when it says that it is idle, until it has not been caught for a while.
-4. Clients that queue blindly are billed by what they held, and given back what NVML says they did not use
+4. Who is away cannot tell. Its pod is billed what NVML says the card did for it meanwhile, and what it tells
+   when it is back counts without that. So a connection that is gone keeps nobody from being compared.
+5. A client for which the card works, though its pod has not held it for a while, has lost a message or sends
+   wrong ones: it is taken to hold, and told to let go.
+6. Clients that queue blindly are billed by what they held, and given back what NVML says they did not use
    (``lag``).
 """
 
@@ -15,12 +19,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from nvshare.core.client import Client
 from nvshare.core.gpu import Gpu
 from nvshare.core.notices import Misdeed
 from nvshare.core.policy import billing, lag
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import Tenant
 
 UNCERTAIN_PARTS: Final = 100
+UNHELD_NS: Final = 2_500_000_000
+"""What NVML tells is of about a second, and told late."""
+UNHELD_WORK_NS: Final = 50_000_000
 LATE_NS: Final = 30_000_000
 
 
@@ -28,8 +36,10 @@ def measured(gpu: Gpu, clients: list[tuple[Client, int]], at_ns: int, now_ns: in
     """NVML tells for how long the card worked for some clients, from its last word to a moment."""
     worked: dict[Tenant, int] = {}
     for client, worked_ns in clients:
-        worked[client.tenant] = worked.get(client.tenant, 0) + worked_ns
+        here_ns = worked_ns - client.absent_ns(worked_ns, at_ns)
+        worked[client.tenant] = worked.get(client.tenant, 0) + here_ns
     for tenant, worked_ns in worked.items():
+        tenant.habits.doubts.see(worked_ns, at_ns)
         if not tenant.limited:
             continue
         account = tenant.account
@@ -41,14 +51,35 @@ def measured(gpu: Gpu, clients: list[tuple[Client, int]], at_ns: int, now_ns: in
         since_ns = tenant.habits.since_measured(account.billed_ns + held_ns)
         if not gpu.floor.undrained:  # who runs beside others takes longer, and is billed for that
             lag.give_back(gpu, tenant, since_ns, worked_ns)
+    for client, worked_ns in clients:
+        if not client.connected and client.tenant.limited:
+            _bill_absent(gpu, client, client.absent_ns(worked_ns, at_ns))
+
+
+def working_unheld(clients: list[tuple[Client, int]], now_ns: int) -> list[Client]:
+    """Rule 5."""
+    return [c for c, worked_ns in clients if worked_ns > UNHELD_WORK_NS and _is_unheld(c, now_ns)]
+
+
+def _is_unheld(client: Client, now_ns: int) -> bool:
+    """Those that queue blindly may have work left when they have let go, and who is away runs by itself."""
+    tenant = client.tenant
+    if tenant.gate.holding or not client.connected or not client.reports_busy:
+        return False
+    return now_ns - tenant.habits.served_ns > UNHELD_NS
+
+
+def _bill_absent(gpu: Gpu, client: Client, worked_ns: int) -> None:
+    """Rule 4."""
+    tenant = client.tenant
+    client.presume(worked_ns)
+    billing.charge(gpu, tenant, worked_ns)
+    tenant.habits.skip_measured(worked_ns)
 
 
 def _dispute(gpu: Gpu, tenant: Tenant, unbilled_ns: int, held_ns: int, at_ns: int, now_ns: int) -> None:
-    """Rules 2 and 3. What it holds is yet to be billed; who is away tells when it is back."""
+    """Rules 2 and 3. What it holds is yet to be billed."""
     doubts = tenant.habits.doubts
-    if tenant.gate.connected < len(tenant.clients):
-        doubts.begin_anew(now_ns)
-        return
     passed_ns = doubts.pass_to(at_ns)
     if passed_ns < 0:
         return  # NVML's first word is of the time before, too

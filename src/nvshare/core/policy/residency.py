@@ -20,12 +20,13 @@ Rules:
 from __future__ import annotations
 
 from nvshare.core.account import NEVER
+from nvshare.core.client import Client
 from nvshare.core.crowd import pause_ns
 from nvshare.core.effects import DropReason, Effect, MemoryAvailable, WaitForMemory
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import billing, lag, slices, turns
 from nvshare.core.standing import IN_LINE, OUTSIDE, UNDRAINED
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import Tenant
 
 
 def fits(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
@@ -96,7 +97,7 @@ def _wait_outside(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> N
         billing.settle(gpu, member, now_ns, told=False)  # what it had until now nobody else wanted
     if first:
         for member in gpu.tenants.values():
-            if member.holding and not member.limited:
+            if member.gate.holding and not member.limited:
                 billing.settle(gpu, member, now_ns, told=False)
         lag.begin_slices(gpu)
         gpu.residence.not_before(slices_ns=now_ns + pause_ns(len(gpu.tenants)))

@@ -35,7 +35,7 @@ def least_end(gpu: Gpu) -> int:
     """Before then nothing can end the present turn; 0 if its holder pauses, which may end it at once."""
     holder = gpu.floor.holder
     if holder is not None:
-        if holder.working == 0:
+        if holder.gate.working == 0:
             return 0
         if holder.tempo.mark != gpu.pace.mark:
             gpu.pace.fit_tenant(holder)
@@ -51,7 +51,7 @@ def turn_end(gpu: Gpu, now_ns: int) -> tuple[int, DropReason]:
     if holder is None:
         return _group_end(gpu, now_ns)
     top = line.first()
-    if holder.working == 0:
+    if holder.gate.working == 0:
         return _pause_end(gpu, top, now_ns), DropReason.IDLE
     tempo = holder.tempo
     if tempo.mark != gpu.pace.mark:

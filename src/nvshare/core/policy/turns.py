@@ -16,12 +16,13 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core.account import NEVER, WHOLE
+from nvshare.core.client import Client
 from nvshare.core.effects import DropReason, Effect
 from nvshare.core.gpu import Gpu
 from nvshare.core.notices import Misdeed
 from nvshare.core.policy import billing, gates, lag, turn_end, undrained
 from nvshare.core.standing import ASKING, DRAINING, HOLDING, IDLE, IN_LINE, OUTSIDE, TOGETHER
-from nvshare.core.tenant import UNLIMITED_PERCENT, Client, Tenant
+from nvshare.core.tenant import UNLIMITED_PERCENT, Tenant
 
 BESIDE_DUTY_PERCENT: Final = 80
 
@@ -88,10 +89,10 @@ def release(
     if kernel_ns:
         tenant.habits.note_kernel(kernel_ns)
     client.let_go()
-    if tenant.holding == 0:
+    if tenant.gate.holding == 0:
         _end_hold(gpu, tenant, client, now_ns)
         return
-    if tenant.working == 0:
+    if tenant.gate.working == 0:
         tenant.account.close(now_ns)
         tenant.figures.end_work(gpu.figures.shared, now_ns)
     if client.wants and (tenant.standing == HOLDING or tenant.standing == TOGETHER):
@@ -112,7 +113,7 @@ def _end_hold(gpu: Gpu, tenant: Tenant, client: Client, now_ns: int) -> None:
     tenant.seat.begin_wait(now_ns)
     if hold.late_ns >= 0:
         gpu.residence.look_again()  # a late one no longer takes room
-    gpu.move(tenant, ASKING if tenant.wanting else IDLE, now_ns)
+    gpu.move(tenant, ASKING if tenant.gate.wanting else IDLE, now_ns)
     hold.end()
     if was_exclusive:
         if floor.together:
@@ -160,7 +161,7 @@ def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: in
     was_active, was_limited = tenant.tempo.active, tenant.limited
     is_limited = percent < UNLIMITED_PERCENT
     pace, account = gpu.pace, tenant.account
-    if tenant.holding and (was_limited != is_limited or tenant.share != share):
+    if tenant.gate.holding and (was_limited != is_limited or tenant.share != share):
         billing.settle(gpu, tenant, now_ns, told=False)  # by the rules it was held under
     gpu.deactivate(tenant, now_ns)
     if tenant.clients:

@@ -8,11 +8,11 @@ Rules:
 
 from __future__ import annotations
 
+from nvshare.core.client import Client
 from nvshare.core.effects import Effect
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import billing, gates, lag, turns
 from nvshare.core.standing import IDLE, TOGETHER
-from nvshare.core.tenant import Client
 
 
 def is_uncontended(gpu: Gpu, now_ns: int) -> bool:

@@ -7,9 +7,10 @@ Rules:
 3. Then it runs by duty cycle, as much of the time as it is due of the GPU, and until it has drained in
    time ten times nobody waits for its drains. Once it owes DEBT_MOST_NS its gate opens for a moment every
    few seconds, which is enough for what its kernel may wait for.
-4. A pod on several GPUs may spin on one for what stands at its gate on another. It never waits for its
-   turn for longer than half a second, whatever it owes. Nor does one that is known not to drain, until it
-   owes DEBT_MOST_NS: then its quota is what it waits for.
+4. A pod that works on one GPU may spin there for what stands at its gate on another. It never waits for its
+   turn for much longer than half a second, whatever it owes. Nor does one that is known not to drain, until
+   it owes DEBT_MOST_NS: then its quota is what it waits for. To be registered on another GPU hurries nobody,
+   and neither does holding it when NVML says that nothing runs there for the pod.
 5. Clients of older versions are not told to keep their queues short, and the next one running beside such a
    queue would cost both: their drains are waited for ten times as long, but for one after a late one. They
    cannot be called back, so one that ends late was long, and waited for nobody.
@@ -38,6 +39,7 @@ PERIOD_NS: Final = 500 * MS
 DEBTORS_PERIOD_NS: Final = 5_000 * MS
 BLIND_GRACES: Final = 10
 BLIND_TURNS: Final = 1
+LOOK_AGAIN_NS: Final = 100 * MS
 DEBT_MOST_NS: Final = 5_000 * MS
 """What one that is known not to drain may owe and still be let in early."""
 
@@ -103,9 +105,25 @@ def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     gpu.floor.look_at(tenant, now_ns + _open_ns(gpu, tenant, now_ns))
 
 
+def _works_elsewhere(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
+    """Rule 4."""
+    if not tenant.habits.spans_gpus:
+        return False
+    others = [other.tenants[tenant.pod] for other in gpu.whereabouts.gpus_of(tenant.pod) if other is not gpu]
+    return any(_works(other, now_ns) for other in others)
+
+
+def _works(tenant: Tenant, now_ns: int) -> bool:
+    """It has held that GPU, and NVML does not say that nothing runs there for it."""
+    return (tenant.habits.served_ns > 0 or tenant.gate.holding > 0) and not tenant.habits.doubts.seen_idle(
+        now_ns
+    )
+
+
 def _owes_much(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
-    """Its kernels on other GPUs may spin for what stands here: then that makes no difference."""
-    return not tenant.habits.spans_gpus and lag.lag_ns(gpu, tenant, now_ns) < -DEBT_MOST_NS
+    if lag.lag_ns(gpu, tenant, now_ns) >= -DEBT_MOST_NS:
+        return False
+    return not _works_elsewhere(gpu, tenant, now_ns)
 
 
 def _open_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
@@ -120,7 +138,7 @@ def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     for tenant in gpu.floor.due_looks(now_ns):
         _next_phase(gpu, tenant, now_ns, out)
     for tenant in gpu.line.due_urgent(now_ns):
-        let_in_ns = _let_in_ns(gpu, tenant)
+        let_in_ns = _let_in_ns(gpu, tenant, now_ns)
         if let_in_ns <= now_ns:
             leave_undrained(gpu, tenant, now_ns + _open_ns(gpu, tenant, now_ns), now_ns)
             gates.open_gates(gpu, tenant, now_ns, out)
@@ -137,7 +155,7 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
         gates.close_gates(gpu, tenant, DropReason.TURN, out)
         period_ns = DEBTORS_PERIOD_NS if _owes_much(gpu, tenant, now_ns) else PERIOD_NS
         floor.look_at(tenant, now_ns + period_ns)
-    elif tenant.wanting and _may_pass(tenant):
+    elif tenant.gate.wanting and _may_pass(tenant):
         _reopen(gpu, tenant, now_ns, out)
     else:
         floor.look_at(tenant, now_ns + PERIOD_NS)
@@ -149,10 +167,14 @@ def _may_pass(tenant: Tenant) -> bool:
     return tenant.queued > 0 or any(client.may_pass for client in tenant.closing())
 
 
-def _let_in_ns(gpu: Gpu, tenant: Tenant) -> int:
-    """When one in line is let in beside others (rule 4)."""
+def _let_in_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """When one in line is let in beside others (rule 4), or whether is looked at again."""
     at_ns = tenant.seat.since_ns + URGENT_NS
-    if tenant.limited and not tenant.habits.spans_gpus:
+    if _works_elsewhere(gpu, tenant, now_ns):
+        return at_ns
+    if not tenant.habits.late_turns:
+        return now_ns + LOOK_AGAIN_NS
+    if tenant.limited:
         clock, account = gpu.pace.clock, tenant.account
         early_ns = clock.real_until(account.virtual_ns - DEBT_MOST_NS * WHOLE // account.weight)
         at_ns = max(at_ns, clock.at_ns + early_ns)

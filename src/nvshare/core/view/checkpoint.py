@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import NEVER
-from nvshare.core.books.figures import PodFigures
+from nvshare.core.books.pod_figures import PodFigures
+from nvshare.core.client import Client
 from nvshare.core.gpu import Gpu
 from nvshare.core.limits import LimitsBook
 from nvshare.core.policy import lag
 from nvshare.core.standing import RESUMING
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import Tenant
 from nvshare.core.view.report import unbilled_ns, untold_part_ns
 from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord, PodRecord
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from nvshare.core.scheduler import Scheduler
 
 DEPARTED_SAVED: Final = 256
+LAST_MOST: Final = 8
+"""Tenants with newcomers that may be left to the last moment, which has no pause in it."""
+PASSES_MOST: Final = 16
+"""Over those who came meanwhile. However fast others come, the last moment comes, too."""
 
 
 class Gathering:
@@ -72,13 +77,25 @@ class Gathering:
             for tenant in list(gpu.tenants.values()):
                 self._write_down(gpu, tenant)
                 yield
+        for _ in range(PASSES_MOST):
+            newcomers = self._newcomers()
+            if len(newcomers) <= LAST_MOST:
+                break
+            for tenant, gpu in newcomers.items():
+                self._write_down(gpu, tenant)
+                yield
+
+    def _newcomers(self) -> dict[Tenant, Gpu]:
+        """Tenants that have got clients which are not written down."""
+        clients = self._books.clients
+        missing = [clients[key] for key in clients.keys() - self._seen]
+        return {client.tenant: client.gpu for client in missing}
 
     def finish(self) -> None:
         """Who is there now, and all limits. Nothing else: what can be computed later is ``result``'s."""
         books = self._books
-        for key in books.clients.keys() - self._seen:
-            client = books.clients[key]
-            self._write_down(client.gpu, client.tenant)
+        for tenant, gpu in self._newcomers().items():
+            self._write_down(gpu, tenant)
         self._present = {key: frozenset(gpu.tenants) for key, gpu in books.gpus.items()}
         for gpu in books.gpus.values():
             self._departed.append((gpu.key, gpu.figures.departed.figures()))
@@ -116,6 +133,7 @@ class Gathering:
 
     def _write_down(self, gpu: Gpu, tenant: Tenant) -> None:
         now_ns = self._look(gpu)
+        possible_bytes = tenant.memory.possible_bytes()
         for client in tenant.clients.values():
             self._seen.add(client.key)
             billed_ns = _billed_busy_ns(client) if self._books.on else NEVER  # off, nothing is billed
@@ -130,7 +148,7 @@ class Gathering:
                 client.work.excess_ns,
                 client.work.part_permille,
                 tenant.memory.may_have_bytes(client.key),
-                tenant.memory.possible_bytes(client.key),
+                possible_bytes.get(client.key, 0),
             )
         self._totals[tenant.pod, gpu.key] = _pod_record(gpu, tenant, now_ns)
         lag_ns = _settled_lag_ns(gpu, tenant, now_ns)

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from nvshare.core.account import CLOSED, WHOLE
-from nvshare.core.books.figures import HERE, HistogramCopy, PodFigures, occupied_part
+from nvshare.core.books.histogram import HistogramCopy
+from nvshare.core.books.pod_figures import HERE, PodFigures, occupied_part
+from nvshare.core.client import Client
 from nvshare.core.events import Event, Woken
 from nvshare.core.gpu import Gpu
 from nvshare.core.standing import DRAINING
-from nvshare.core.tenant import Client
 from nvshare.core.view.report import untold_part_ns
 
 ROWS_AT_ONCE: Final = 64
@@ -316,7 +317,7 @@ def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
                 tenant.standing >= DRAINING,
                 tenant.habits.unresponsive,
                 tenant.queued,
-                tenant.holding,
+                tenant.gate.holding,
                 account.virtual_ns,
                 account.weight,
                 account.pending_ns,

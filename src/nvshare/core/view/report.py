@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from nvshare.core.books.figures import occupied_part
+from nvshare.core.books.pod_figures import occupied_part
+from nvshare.core.client import Client
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
 from nvshare.core.standing import DRAINING, UNDRAINED
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import Tenant
 from nvshare.core.view.explain import explain, throttled
 from nvshare.core.view.snapshot import ClientSnapshot, GpuSnapshot, TenantSnapshot
 
@@ -37,7 +38,7 @@ class GpuReport:
                 yield snapshot_tenant(gpu, tenant, now_ns, self._off_since_ns)
 
     def _count(self, tenant: Tenant) -> None:
-        self._running += tenant.holding
+        self._running += tenant.gate.holding
         if tenant.figures.outside_since_ns >= 0 or throttled(self._gpu, tenant):
             self._outside += tenant.queued
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nvshare.core.books.figures import PodTotals
-from nvshare.core.memory import UNKNOWN
+from nvshare.core.books.pod_figures import PodTotals
+from nvshare.core.memory_share import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from nvshare.sim.gpu.library import (
     LibraryMissingError,
     SimulatedNode,
     SimulatorError,
+    check_cards,
     library_directory,
 )
 from nvshare.sim.gpu.status import CardStatus, NodeStatus, ProcessStatus
@@ -15,5 +16,6 @@ __all__ = [
     "ProcessStatus",
     "SimulatedNode",
     "SimulatorError",
+    "check_cards",
     "library_directory",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from nvshare.sim.gpu.status import NodeStatus, parse_status
 
@@ -43,20 +43,44 @@ def library_directory() -> Path:
     )
 
 
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(library_directory() / NVML_NAME))
+    library.nvshare_sim_open.restype = library.nvshare_sim_find.restype = ctypes.c_void_p
+    library.nvshare_sim_status.restype = ctypes.c_long
+    return library
+
+
+def _opened(function: Any, *names: bytes | None) -> ctypes.c_void_p:
+    error = ctypes.create_string_buffer(_ERROR_BYTES)
+    opened = function(*names, error, ctypes.c_size_t(_ERROR_BYTES))
+    if opened is None:
+        raise SimulatorError(error.value.decode())
+    return ctypes.c_void_p(opened)
+
+
+def check_cards(spec: str) -> None:
+    """Whether a text names cards. Raises SimulatorError."""
+    error = ctypes.create_string_buffer(_ERROR_BYTES)
+    if _load().nvshare_sim_check(os.fsencode(spec), error, ctypes.c_size_t(_ERROR_BYTES)) != 0:
+        raise SimulatorError(error.value.decode())
+
+
 class SimulatedNode:
     """A state directory and its cards; without arguments those of $NVSHARE_SIM_DIR and $NVSHARE_SIM."""
 
     def __init__(self, directory: Path | None = None, spec: str | None = None) -> None:
-        library = ctypes.CDLL(str(library_directory() / NVML_NAME))
-        library.nvshare_sim_open.restype = ctypes.c_void_p
-        library.nvshare_sim_status.restype = ctypes.c_long
-        self._library = library
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        self._library = _load()
         names = [None if text is None else os.fsencode(text) for text in (directory, spec)]
-        opened = library.nvshare_sim_open(*names, error, ctypes.c_size_t(_ERROR_BYTES))
-        if opened is None:
-            raise SimulatorError(error.value.decode())
-        self._node = ctypes.c_void_p(opened)
+        self._node = _opened(self._library.nvshare_sim_open, *names)
+
+    @classmethod
+    def find(cls, directory: Path | None = None) -> SimulatedNode:
+        """One that is there, whatever its cards; nothing is made or changed. Raises SimulatorError."""
+        node = cls.__new__(cls)
+        node._library = _load()
+        name = None if directory is None else os.fsencode(directory)
+        node._node = _opened(node._library.nvshare_sim_find, name)
+        return node
 
     def close(self) -> None:
         """Unmap the state. The object is of no use afterwards."""

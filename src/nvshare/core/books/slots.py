@@ -1,0 +1,31 @@
+"""Slots of time as bits of a number: who had work at the same time as others."""
+
+from __future__ import annotations
+
+
+def parts(slots: list[int]) -> list[float]:
+    """Of the slots in which each had work, as bits: the mean of 1 / n, n having had work in that slot."""
+    counts = _counts(slots)
+    found = []
+    for own in slots:
+        had, total = 0.0, own.bit_count()
+        for number, where in counts.items():
+            had += (own & where).bit_count() / number
+        found.append(had / total if total else 1.0)
+    return found
+
+
+def _counts(slots: list[int]) -> dict[int, int]:
+    """By number, the slots in which so many had work. Clients are added one by one, to all slots at once."""
+    at_least = [0]  # by number: the slots in which so many or more had work; that of none is never looked at
+    for own in slots:
+        at_least.append(0)
+        for number in range(len(at_least) - 1, 1, -1):
+            at_least[number] |= at_least[number - 1] & own
+        at_least[1] |= own
+    at_least.append(0)
+    return {
+        number: at_least[number] & ~at_least[number + 1]
+        for number in range(1, len(at_least) - 1)
+        if at_least[number] & ~at_least[number + 1]
+    }

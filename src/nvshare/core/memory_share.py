@@ -1,0 +1,172 @@
+"""One process's part of its pod's memory, and what is expected of those that are not back after a restart.
+
+The rules are those of ``memory``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nvshare.core.account import NEVER
+
+UNKNOWN: Final = -1
+"""Of what a process may have: nobody can tell."""
+
+
+class Share:
+    """One process's part of its pod's memory."""
+
+    __slots__ = (
+        "asks",
+        "base_bytes",
+        "client",
+        "connected",
+        "generation",
+        "lease_bytes",
+        "leased",
+        "peak_bytes",
+        "recalling",
+        "reserved",
+        "reserved_bytes",
+        "told_bytes",
+        "used_bytes",
+        "waiting",
+    )
+
+    def __init__(self, client: int, asks: bool) -> None:
+        self.client = client
+        self.asks = asks  # speaks a protocol in which it can ask
+        self.connected = True
+        self.used_bytes = 0  # as last reported
+        self.peak_bytes = 0
+        self.base_bytes = 0  # charged beside the reservations: what it used, its lease, or what it was told
+        self.reserved: dict[int, int] = {}  # granted, not yet covered by a report
+        self.reserved_bytes = 0  # always their sum
+        self.told_bytes: int | None = None  # of one that cannot ask: its limit; None: it was told none
+        self.leased = False
+        self.lease_bytes: int | None = None  # None: it may have any amount
+        self.recalling = False
+        self.generation = 0
+        self.waiting: list[int] = []  # its questions that are not answered yet, by number
+
+    @property
+    def charge_bytes(self) -> int:
+        return self.base_bytes + self.reserved_bytes
+
+    # What changes a sum over a pod's shares returns by how much.
+
+    def note_used(self, used_bytes: int) -> int:
+        change_bytes = used_bytes - self.used_bytes
+        self.used_bytes = used_bytes
+        if used_bytes > self.peak_bytes:
+            self.peak_bytes = used_bytes
+        return change_bytes
+
+    def charge(self, base_bytes: int) -> int:
+        change_bytes = base_bytes - self.base_bytes
+        self.base_bytes = base_bytes
+        return change_bytes
+
+    def reserve(self, seq: int, asked_bytes: int) -> int:
+        self.reserved[seq] = asked_bytes
+        self.reserved_bytes += asked_bytes
+        return asked_bytes
+
+    def covered(self, seq: int) -> int:
+        """A report accounts for the reservations up to this one."""
+        covered_bytes = 0
+        while self.reserved:
+            first = next(iter(self.reserved))
+            if first > seq:
+                break
+            covered_bytes += self.reserved.pop(first)
+        self.reserved_bytes -= covered_bytes
+        return -covered_bytes
+
+    def forget_reserved(self) -> int:
+        forgotten_bytes, self.reserved_bytes = self.reserved_bytes, 0
+        self.reserved.clear()
+        return -forgotten_bytes
+
+    def lease(self, lease_bytes: int | None) -> None:
+        self.leased, self.recalling, self.lease_bytes = True, False, lease_bytes
+        self.generation += 1
+
+    def recall(self) -> None:
+        self.recalling = True
+
+    def end_lease(self) -> None:
+        self.leased = self.recalling = False
+
+    def tell(self, part_bytes: int | None) -> None:
+        self.told_bytes = part_bytes
+
+    def wait(self, question: int) -> None:
+        self.waiting.append(question)
+
+    def answer(self, question: int) -> None:
+        """Questions are answered in their order."""
+        assert self.waiting[0] == question
+        del self.waiting[0]
+
+    def take_questions(self) -> list[int]:
+        """They are forgotten."""
+        questions, self.waiting = self.waiting, []
+        return questions
+
+    def disconnect(self) -> None:
+        self.connected = False
+
+
+class AbsentProcesses:
+    """Those of a pod that were known before a restart and are not back (rule 8)."""
+
+    __slots__ = ("_known_bytes", "_may_have", "_unknown", "until_ns")
+
+    def __init__(self) -> None:
+        self._may_have: dict[int, int] = {}  # by former id, in bytes
+        self._known_bytes = 0  # always their sum, without those of whom nobody knows
+        self._unknown = 0  # how many those are
+        self.until_ns = NEVER  # so long requests wait for them
+
+    def __bool__(self) -> bool:
+        return bool(self._may_have)
+
+    def __contains__(self, former: int) -> bool:
+        return former in self._may_have
+
+    def ids(self) -> tuple[int, ...]:
+        return tuple(self._may_have)
+
+    def expect(self, former: int, may_have_bytes: int, until_ns: int) -> None:
+        self.remove(former)
+        self._may_have[former] = may_have_bytes
+        if may_have_bytes == UNKNOWN:
+            self._unknown += 1
+        else:
+            self._known_bytes += may_have_bytes
+        self.until_ns = until_ns
+
+    def remove(self, former: int) -> None:
+        """It is back, or will not come."""
+        may_have_bytes = self._may_have.pop(former, 0)
+        if may_have_bytes == UNKNOWN:
+            self._unknown -= 1
+        else:
+            self._known_bytes -= may_have_bytes
+        if not self._may_have:
+            self.until_ns = NEVER
+
+    def leave_out(self, lost_ns: int) -> None:
+        """So long none of them could come."""
+        if self.until_ns != NEVER:
+            self.until_ns += lost_ns
+
+    def expire(self, now_ns: int) -> None:
+        """Requests no longer wait for them."""
+        if self.until_ns <= now_ns:
+            self.until_ns = NEVER
+
+    def possible_bytes(self, limit_bytes: int) -> int:
+        """What all of them may have."""
+        return limit_bytes if self._unknown else self._known_bytes
