@@ -26,11 +26,11 @@ static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* never held whi
 
 /* ---- may it be allocated */
 
-static void reject(const struct gate *gate, const struct asking *asking)
+static void reject(const struct gate *gate, const struct asking *asking, const char *origin)
 {
-    say("Memory allocation rejected: %llu bytes asked, %llu of %llu bytes used on %s",
+    say("Memory allocation rejected: %llu bytes asked, %llu of %llu bytes used on %s%s%s",
         (unsigned long long)asking->asked_bytes, (unsigned long long)asking->used_bytes,
-        (unsigned long long)asking->limit_bytes, gate->key);
+        (unsigned long long)asking->limit_bytes, gate->key, *origin ? "; the limit is " : "", origin);
 }
 
 static bool fits_card(const struct gate *gate, uint64_t bytes)
@@ -88,10 +88,11 @@ bool memory_take(struct gate *gate, uint64_t bytes)
         gate_flush(gate);
         gate_wake(gate, gate->session.report_at_ns);
     }
+    const char *origin = session_limit_origin(&gate->session);
     pthread_mutex_unlock(&gate->lock);
     cancel_restore(cancellable);
     if (fits && asking.answer != GRANTED)
-        reject(gate, &asking);
+        reject(gate, &asking, origin);
     return fits && asking.answer == GRANTED;
 }
 

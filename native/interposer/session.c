@@ -158,6 +158,7 @@ static const struct {
 } refusals[] = {
     {"too_many_in_pod", "its pod has as many processes on the GPU as one may have; end some of them, or use another pod", true},
     {"too_many_of_user", "its user has as many processes on GPUs as one may have; end some of them, or run it in a pod", true},
+    {"too_many_pods", "its user has as many pods on GPUs as root lets him have; end some of them", true},
     {"too_many_clients", "the daemon has as many clients as it can serve; end some programs", true},
     {"unknown_gpu", "the daemon does not manage this GPU; name it in NVSHARE_GPUS, or restart the daemon if the GPU is new", false},
     {"pid_not_visible", "the daemon cannot see its process; the daemon's pod needs hostPID", false},
@@ -303,6 +304,11 @@ void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns)
     case RESUMED: resumed(s, &message); break;
     case REFUSED: refused(s, &message); break;
     case UPDATE_CORE_LIMIT: core_limit(s, message.core_limit_percent); break;
+    case ENDING:
+        if (s->waiting)
+            say("the daemon at %s ends: running on ungated, within the last limits", settings.socket_path);
+        s->ungated = true;
+        break;
     case HINTS:
         s->others_wait = message.arguments[0] != 0;
         s->limited_present = message.arguments[1] != 0;

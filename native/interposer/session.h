@@ -3,7 +3,8 @@
  * 1. The caller tells what happens and when; the session writes what to send into `out`.
  * 2. A grant lasts until the daemon ends the turn, or the program has nothing to do.
  * 3. When the daemon is away for 5 s, or silent for 10 s while somebody waits for it, the program runs ungated, within the
- *    limits last told. It never fails because the daemon is away.
+ *    limits last told; at once if the daemon says that it ends. It never fails because the daemon is away. Who waits for
+ *    memory and not for the GPU waits for those 5 s in any case: a daemon that is restarted knows what the rest of its pod has.
  * 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
  * 5. Who has the GPU when the daemon dies keeps it: nobody else can be granted it meanwhile, and he is billed for it. After half a
  *    second, over however many daemons that grant nothing, whoever runs and has a quota keeps to it by himself.
@@ -59,6 +60,7 @@ struct session {
     int core_percent;
     bool limit_told;
     uint64_t memory_limit_bytes; /* 0: none */
+    uint64_t memory_source; /* who set it, as TERMS numbers it; 0: not told */
     /* the lock */
     bool holds, dropping, wants, ungated, resumes_holding;
     unsigned int waiting; /* threads that stand at the gate */
@@ -113,5 +115,7 @@ void session_free(struct session *s, uint64_t freed_bytes, uint64_t now_ns);
 /* The time by which it must be decided without the daemon, if it was asked at that time. */
 uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns);
 uint64_t session_limit_bytes(const struct session *s);
+/* Who set the memory limit, for people. */
+const char *session_limit_origin(const struct session *s);
 
 #endif

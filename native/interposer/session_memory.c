@@ -40,6 +40,24 @@ uint64_t session_limit_bytes(const struct session *s)
     return s->limit_told ? s->memory_limit_bytes : settings.memory_limit_bytes;
 }
 
+const char *session_limit_origin(const struct session *s)
+{
+    static const char *const origins[] = {
+        "",
+        "set by `nvshare ctl quota set`, shown by `nvshare ctl quota get POD`",
+        "set by its user with `nvshare ctl quota set`",
+        "from `nvshare run --gpu-memory-limit`",
+        "from the pod's annotation nvshare.com/gpu-memory-limit",
+        "from NVSHARE_GPU_MEMORY_LIMIT",
+        "root's default for its user; `nvshare run --gpu-memory-limit` asks for another",
+        "root's ceiling for its user; only root can raise it",
+    };
+    bool is_told = s->memory_source && s->memory_source < sizeof(origins) / sizeof(origins[0]);
+    if (is_told)
+        return origins[s->memory_source];
+    return !s->limit_told && settings.memory_limit_bytes ? origins[5] : "";
+}
+
 static bool decide(struct session *s, struct asking *asking)
 {
     uint64_t most_bytes = session_limit_bytes(s);
@@ -206,6 +224,7 @@ void session_memory_received(struct session *s, const struct message *message, u
         session_say(s, LEASE_RETURNED, message->arguments[0], s->used_bytes);
         break;
     case UPDATE_LIMIT: limit_updated(s, message->memory_limit_bytes); break;
+    case TERMS: s->memory_source = message->arguments[0]; break;
     case MEM_RESERVED:
     case MEM_REFUSED: answered(s, message); break;
     default: say_debug("message %d is not known", message->type);

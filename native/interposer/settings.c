@@ -133,11 +133,19 @@ static bool read_switch(const char *name, bool fallback)
     return fallback;
 }
 
+#define LEAST_LIMIT_BYTES (1 << 20)
+
 static void read_memory_limit(void)
 {
     const char *text = getenv("NVSHARE_GPU_MEMORY_LIMIT");
-    if (!text || !*text || parse_bytes(text, &settings.memory_limit_bytes))
+    if (!text || !*text)
         return;
+    if (parse_bytes(text, &settings.memory_limit_bytes)) {
+        if (settings.memory_limit_bytes && settings.memory_limit_bytes < LEAST_LIMIT_BYTES)
+            say("NVSHARE_GPU_MEMORY_LIMIT='%.64s' is a limit of %llu bytes, too small for any program; did you mean %.64sGi?",
+                text, (unsigned long long)settings.memory_limit_bytes, text);
+        return;
+    }
     say("NVSHARE_GPU_MEMORY_LIMIT='%.64s' is not accepted; accepted: a number with Ki, Mi, Gi, Ti or K, M, G, T, with or"
         " without B, or plain bytes; taken as no limit", text);
 }

@@ -33,6 +33,8 @@ enum message_type {
     LEASE_RETURNED = 43,
     HINTS = 44,
     KEEP_ALIVE = 45,
+    ENDING = 46,
+    TERMS = 47,
 };
 
 struct message {

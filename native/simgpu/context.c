@@ -1,5 +1,8 @@
 /* Contexts, primary and created, and the stack of current ones. */
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "driver.h"
 
@@ -31,8 +34,12 @@ static CUresult take_context_memory(struct context *ctx)
 {
     struct txn txn;
     struct device *device = ctx->device;
-    card_begin(&txn, drv.node, device->card);
     int slot = drv.node->own_slot;
+    if (!device->attached && !slot_allocate(drv.node, device->card, slot)) {
+        fprintf(stderr, "simulated libcuda: no room for this process in %s: %s\n", drv.node->dir, strerror(errno));
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    card_begin(&txn, drv.node, device->card);
     uint64_t bytes = txn_spec(&txn)->context_bytes;
     bool fits = memory_make_room(&txn, bytes);
     if (fits) {

@@ -7,12 +7,25 @@
 #include <unistd.h>
 
 #include "control.h"
+#include "spec.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT void *nvshare_sim_open(const char *dir, const char *spec, char *error, size_t error_size)
 {
     return node_open(dir, spec, error, error_size);
+}
+
+EXPORT void *nvshare_sim_find(const char *dir, char *error, size_t error_size)
+{
+    return node_find(dir, error, error_size);
+}
+
+/* Whether a text names cards; `error` says why not. */
+EXPORT int nvshare_sim_check(const char *spec, char *error, size_t error_size)
+{
+    struct card_spec cards[MAX_CARDS];
+    return spec_parse(spec, cards, MAX_CARDS, error, error_size) < 0 ? -1 : 0;
 }
 
 EXPORT void nvshare_sim_close(void *node)

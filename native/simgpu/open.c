@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "spec.h"
@@ -71,6 +71,19 @@ static int open_in(const char *dir, const char *name, int flags)
     return open(path, flags | O_CLOEXEC, 0666);
 }
 
+static bool has_state(const char *dir)
+{
+    char path[600];
+    snprintf(path, sizeof(path), "%s/state", dir);
+    return access(path, F_OK) == 0;
+}
+
+// By number: glibc 2.17, for which wheels are built, has no function for it.
+static bool random_bytes(void *bytes, size_t size)
+{
+    return syscall(SYS_getrandom, bytes, size, 0) == (long)size;
+}
+
 /* A directory's seed makes its UUIDs: the same for as long as the directory lives, different from all others. */
 static bool read_seed(const char *dir, uint8_t seed[16])
 {
@@ -79,7 +92,7 @@ static bool read_seed(const char *dir, uint8_t seed[16])
         return false;
     bool ok = read(fd, seed, 16) == 16;
     if (!ok)
-        ok = getrandom(seed, 16, 0) == 16 && pwrite(fd, seed, 16, 0) == 16;
+        ok = random_bytes(seed, 16) && pwrite(fd, seed, 16, 0) == 16;
     close(fd);
     return ok;
 }
@@ -104,6 +117,43 @@ static size_t cards_offset(void)
 static size_t state_bytes(uint32_t card_count)
 {
     return cards_offset() + (size_t)card_count * sizeof(struct card_area);
+}
+
+/* A hole in a mapped file that the disk has no room for ends whoever touches it, by SIGBUS and without a word. So what will
+ * be touched gets its blocks first, where a full disk is an error that can be told. */
+static bool allocate(int fd, size_t offset, size_t size)
+{
+    return fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size) == 0 || errno == EOPNOTSUPP || errno == ENOSYS;
+}
+
+static size_t proc_offset(uint32_t card, int slot)
+{
+    return cards_offset() + (size_t)card * sizeof(struct card_area) + offsetof(struct card_area, procs) +
+           (size_t)slot * sizeof(struct proc_area);
+}
+
+/* What everybody reads of every slot; the rest of a slot is allocated for the process that takes it. */
+static bool allocate_state(int fd, uint32_t card_count)
+{
+    bool ok = allocate(fd, 0, cards_offset());
+    for (uint32_t card = 0; ok && card < card_count; card++) {
+        ok = allocate(fd, proc_offset(card, 0) - offsetof(struct card_area, procs), offsetof(struct card_area, procs));
+        for (int slot = 0; ok && slot < MAX_PROCS; slot++)
+            ok = allocate(fd, proc_offset(card, slot), sizeof(struct proc_block));
+    }
+    return ok;
+}
+
+bool slot_allocate(const struct node *node, int card, int slot)
+{
+    int fd = open_in(node->dir, "state", O_RDWR);
+    if (fd < 0)
+        return true; /* it is mapped already; who may no longer open it goes on without */
+    bool ok = allocate(fd, proc_offset((uint32_t)card, slot), sizeof(struct proc_area));
+    int why = errno;
+    close(fd);
+    errno = why;
+    return ok;
 }
 
 static void init_card(struct card_area *area)
@@ -134,16 +184,25 @@ static bool map_state(struct node *node, int fd, uint32_t card_count)
     return true;
 }
 
+static void remove_new_state(const struct node *node)
+{
+    char path[600];
+    snprintf(path, sizeof(path), "%s/state.new", node->dir);
+    unlink(path);
+}
+
 static bool create_state(struct node *node, const char *spec, const struct card_spec *cards, int count, char *error,
                          size_t error_size)
 {
     uint8_t seed[16];
     int fd = open_in(node->dir, "state.new", O_RDWR | O_CREAT | O_TRUNC);
     if (fd < 0 || !read_seed(node->dir, seed) || ftruncate(fd, (off_t)state_bytes((uint32_t)count)) != 0 ||
-        !map_state(node, fd, (uint32_t)count)) {
+        !allocate_state(fd, (uint32_t)count) || !map_state(node, fd, (uint32_t)count)) {
         snprintf(error, error_size, "cannot create the state in %s: %s", node->dir, strerror(errno));
-        if (fd >= 0)
+        if (fd >= 0) {
             close(fd);
+            remove_new_state(node);
+        }
         return false;
     }
     close(fd);
@@ -198,11 +257,15 @@ static int try_existing(struct node *node, const char *spec, char *error, size_t
     return mapped;
 }
 
-static bool open_locked(struct node *node, const char *spec, char *error, size_t error_size)
+static bool open_locked(struct node *node, const char *spec, bool make, char *error, size_t error_size)
 {
     int known = try_existing(node, spec, error, error_size);
     if (known != 0)
         return known > 0;
+    if (!make) {
+        snprintf(error, error_size, "no simulated GPUs in %s", node->dir);
+        return false;
+    }
     struct card_spec cards[MAX_CARDS];
     char why[200];
     int count = spec_parse(spec ? spec : DEFAULT_SPEC, cards, MAX_CARDS, why, sizeof(why));
@@ -213,26 +276,24 @@ static bool open_locked(struct node *node, const char *spec, char *error, size_t
     return create_state(node, spec ? spec : DEFAULT_SPEC, cards, count, error, error_size);
 }
 
-struct node *node_open(const char *dir, const char *spec, char *error, size_t error_size)
+static struct node *open_as(const char *dir, const char *spec, bool make, char *error, size_t error_size)
 {
     struct node *node = calloc(1, sizeof(*node));
     if (!node)
         return NULL;
     node->own_slot = -1;
     node->pid_namespace = own_pid_namespace();
-    if (!spec)
-        spec = getenv("NVSHARE_SIM");
-    if (spec && !*spec)
-        spec = NULL;
     int lock = -1;
     bool ok = false;
     if (choose_dir(dir, node->dir, sizeof(node->dir)) > MAX_DIR)
         snprintf(error, error_size, "the state directory's name is longer than %d characters: %.80s...", MAX_DIR, node->dir);
+    else if (!make && !has_state(node->dir))
+        snprintf(error, error_size, "no simulated GPUs in %s", node->dir);
     else if (make_dirs(node->dir) != 0 || (node->slots_fd = open_in(node->dir, "slots", O_RDWR | O_CREAT)) < 0 ||
         (lock = open_in(node->dir, "lock", O_RDWR | O_CREAT)) < 0)
         snprintf(error, error_size, "cannot use the state directory %s: %s", node->dir, strerror(errno));
     else if (flock(lock, LOCK_EX) == 0)
-        ok = open_locked(node, spec, error, error_size);
+        ok = open_locked(node, spec, make, error, error_size);
     if (lock >= 0)
         close(lock);
     if (!ok) {
@@ -242,6 +303,18 @@ struct node *node_open(const char *dir, const char *spec, char *error, size_t er
     if (node->pid_namespace == FIRST_PID_NAMESPACE)
         node->area->home_pid_namespace = node->pid_namespace;
     return node;
+}
+
+struct node *node_open(const char *dir, const char *spec, char *error, size_t error_size)
+{
+    if (!spec)
+        spec = getenv("NVSHARE_SIM");
+    return open_as(dir, spec && *spec ? spec : NULL, true, error, error_size);
+}
+
+struct node *node_find(const char *dir, char *error, size_t error_size)
+{
+    return open_as(dir, NULL, false, error, error_size);
 }
 
 void node_close(struct node *node)
@@ -306,7 +379,7 @@ int slot_take(struct node *node)
             continue;
         struct slot *entry = &node->area->slots[slot];
         uint64_t random = 0;
-        if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        if (!random_bytes(&random, sizeof(random)))
             random = clock_ns();
         node->token = random | 1;
         node->own_slot = slot;

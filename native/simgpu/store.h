@@ -31,6 +31,8 @@ struct txn {
 /* Opens or creates a node; without a directory the one of $NVSHARE_SIM_DIR, without a specification the cards of
  * $NVSHARE_SIM. NULL: `error` says why. */
 struct node *node_open(const char *dir, const char *spec, char *error, size_t error_size);
+/* Opens a node that is there, whatever its cards, and makes none. */
+struct node *node_find(const char *dir, char *error, size_t error_size);
 void node_close(struct node *node);
 /* Forgets every process and figure; cards and UUIDs stay. */
 void node_reset(struct node *node, bool keep_faults);
@@ -51,6 +53,8 @@ struct chunk *txn_chunk_write(struct txn *txn, int slot, int chunk);
 
 /* Takes a free slot for this process; -1 when all are taken. */
 int slot_take(struct node *node);
+/* Gives a slot its room on one card; false, with errno: the disk is full. */
+bool slot_allocate(const struct node *node, int card, int slot);
 bool slot_alive(struct node *node, int slot);
 /* The pid of a slot's process as the host numbers it; 0 when it is dead. */
 int slot_host_pid(struct node *node, int slot);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "driver.h"
@@ -76,7 +77,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, cons
     pthread_mutex_lock(&drv.lock);
     struct piece *piece = calloc(1, sizeof(*piece));
     if (file < 0)
-        file = memfd_create("simgpu-created", MFD_CLOEXEC);
+        file = (int)syscall(SYS_memfd_create, "simgpu-created", 1u /* MFD_CLOEXEC */); // not in glibc 2.17
     bool ok = piece && file >= 0 && ftruncate(file, (off_t)(file_end + size)) == 0;
     if (ok) {
         *piece = (struct piece){.next = pieces, .handle = next_handle++, .size = size, .offset = file_end, .context = ctx,

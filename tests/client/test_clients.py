@@ -343,3 +343,32 @@ def test_who_finds_no_room_waits_until_there_is(caplog: pytest.LogCaptureFixture
                 assert second.session.phase is Phase.READY
     told = [line for line in caplog.messages if "has no room" in line]
     assert told == [NO_ROOM % ("too_many_in_pod", "waits")]
+
+
+def test_reserve_says_no_with_the_reason_also_before_it_is_connected() -> None:
+    """To a GPU that the daemon does not know, and to more than the GPU has."""
+    known = ["--gpus", f"{gpu_key()}=16Gi"]
+    with (
+        tempfile.TemporaryDirectory(prefix="nvshare-test-") as name,
+        running(Path(name), arguments=known) as daemon,
+    ):
+        sock_dir = str(daemon.sock_dir)
+        with (
+            Client(gpu_key(7), sock_dir=sock_dir) as stranger,
+            pytest.raises(ClientRefused, match="unknown_gpu"),
+        ):
+            stranger.reserve(1 << 30)
+        with Client(gpu_key(), sock_dir=sock_dir) as client:
+            assert not client.reserve(101 << 30)
+            assert "101 GiB asked, 0 B used, and the GPU has 16 GiB" in client.refusal
+            assert client.reserve(15 << 30)
+
+        async def ask() -> None:
+            async with AsyncClient(gpu_key(), sock_dir=sock_dir) as client:
+                assert not await client.reserve(101 << 30)
+                assert "the GPU has 16 GiB" in client.refusal
+            async with AsyncClient(gpu_key(7), sock_dir=sock_dir) as client:
+                with pytest.raises(ClientRefused, match="unknown_gpu"):
+                    await client.reserve(1 << 30)
+
+        asyncio.run(asyncio.wait_for(ask(), PATIENCE_SEC))

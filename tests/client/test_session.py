@@ -530,3 +530,56 @@ def test_without_a_daemon_a_quota_is_kept_by_resting() -> None:
         talk.now_ns += 7_000_000
         assert session.enter(talk.now_ns)
         session.holds = not ungated
+
+
+def test_a_daemon_that_ends_lets_go_of_who_waits() -> None:
+    talk = Talk()
+    talk.register()
+    talk.session.wait(talk.now_ns)
+    assert not talk.session.enter(talk.now_ns)
+    talk.tell(T.ENDING)
+    talk.session.disconnected(talk.now_ns)
+    assert talk.session.enter(talk.now_ns), "at once, not after ten seconds"
+    talk.now_ns += 30_000_000
+    talk.session.leave(talk.now_ns)
+    assert talk.session.rests(talk.now_ns), "its quota of 30 % holds all the same"
+    talk.connect()
+    talk.tell(T.RESUMED, 99, id=7)
+    assert not talk.session.may_enter(), "there is a daemon again"
+
+
+def test_nobody_gets_more_than_the_gpu_has() -> None:
+    talk = Talk()
+    talk.register()
+    talk.tell(T.TERMS, 0, 0, 16 << 30)
+    talk.tell(T.LEASE, 1, 0, 1)
+    assert talk.session.ask(101 << 30, talk.now_ns).answer is False
+    assert "101 GiB asked, 0 B used, and the GPU has 16 GiB" in talk.session.memory_refusal
+    assert talk.session.ask(16 << 30, talk.now_ns).answer is True
+    assert talk.session.ask(1, talk.now_ns).answer is False
+
+
+def test_a_refusal_tells_whose_limit_it_was() -> None:
+    talk = Talk()
+    talk.register()
+    talk.tell(T.TERMS, 1, 3, 16 << 30)
+    talk.tell(T.LEASE, 1, 1 << 30, 0)
+    assert talk.session.ask(2 << 30, talk.now_ns).answer is False
+    assert talk.session.memory_refusal == (
+        "2 GiB asked, 0 B of 1 GiB used; the limit is set by nvshare ctl quota set"
+    )
+
+
+def test_memory_is_not_granted_before_anybody_was_asked() -> None:
+    talk = Talk()
+    asking = talk.session.ask(1 << 30, talk.now_ns)
+    answers = [asking.answer]
+    talk.connect()
+    talk.tell(T.REFUSED, data="unknown_gpu")
+    answers.append(asking.answer)
+    assert answers == [None, False], "the daemon does not know the GPU, as it may be"
+    assert talk.session.phase is Phase.REFUSED
+    alone = Talk()
+    asking = alone.session.ask(1 << 30, alone.now_ns)
+    alone.session.unreachable(alone.now_ns)
+    assert asking.answer is True, "there is no daemon"

@@ -22,7 +22,10 @@ RESERVED_EACH: Final = 1000
 
 
 class Flood(NamedTuple):
-    """``clients`` of each process; ``begin`` is done by each client once, ``again`` without end."""
+    """``clients`` of each process; ``begin`` is done by each client once, ``again`` without end.
+
+    Without any client, each process connects and hangs up without end.
+    """
 
     name: str
     processes: int
@@ -57,7 +60,8 @@ SILENT: Final = Flood("5000 silent connections", 1, 5000)
 RESERVATIONS: Final = Flood(
     "20,000 reservations", 1, 20, (Message(T.MEM_RESERVE, arguments=(RESERVED_EACH + 1, 1 << 40)),), _reserve
 )
-FLOODS: Final = (ONE_USER, ONE_POD, SILENT, RESERVATIONS)
+HANGING_UP: Final = Flood("connect and hang up", 4, 0)
+FLOODS: Final = (ONE_USER, ONE_POD, SILENT, RESERVATIONS, HANGING_UP)
 
 
 def _open(path: Path, flood: Flood, gpu: int) -> list[Raw]:
@@ -105,6 +109,11 @@ def _stay(path: Path, clients: Sequence[Raw]) -> None:
             selector.register(Raw(path).socket, selectors.EVENT_READ)
 
 
+def _hang_up(path: Path) -> None:
+    while True:
+        Raw(path).close()
+
+
 @contextmanager
 def flooded(path: Path, flood: Flood, gpu: int = 0) -> Iterator[None]:
     """While it pours in."""
@@ -112,8 +121,10 @@ def flooded(path: Path, flood: Flood, gpu: int = 0) -> Iterator[None]:
     def go_on(clients: list[Raw]) -> None:
         if flood.again:
             _pour(clients, flood.again)
-        else:
+        elif clients:
             _stay(path, clients)
+        else:
+            _hang_up(path)
 
     with ExitStack() as stack:
         for _ in range(flood.processes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from nvshare.node import files
+from nvshare.node import checkpoint, files, former_life
 from nvshare.node.checkpoint import FILE, VERSION
 from nvshare.wire.messages import MessageType
 from tests.hostile.strangers import NOBODY
@@ -50,19 +51,19 @@ BAD_ROWS = {
     "percent in words": (added("limits", ["default/x", "ctl", None, "half", None]), "Expected"),
     "memory below none": (added("limits", ["default/x", "ctl", -1, None, None]), "memory limit -1"),
     "more than memory": (added("limits", ["default/x", "ctl", BIG, None, None]), "memory limit"),
-    "no pod": (added("limits", ["\n", "ctl", None, 5, None]), "is no pod"),
+    "no pod": (added("limits", ["\n", "ctl", None, 5, None]), "is not a pod name"),
     "pid below none": (changed_client(pid=-5), "pid -5"),
     "pid of nobody": (changed_client(pid=0), "pid 0"),
     "pid beyond all": (changed_client(pid=BIG), "pid"),
     "pid in words": (changed_client(pid="init"), "Expected"),
     "start beyond all": (changed_client(start_ticks=BIG), "start time"),
-    "no client": (changed_client(client=0), "is no client"),
+    "no client": (changed_client(client=0), "is not a client id"),
     "client twice": (lambda content: content["clients"].append(content["clients"][0]), "there twice"),
-    "time beyond all": (changed_client(billed_busy_ns=BIG), "time"),
-    "more than the whole": (changed_client(part_permille=1001), "part 1001"),
+    "time beyond all": (changed_client(billed_busy_ns=BIG), "billed_busy_ns"),
+    "more than the whole": (changed_client(part_permille=1001), "part_permille 1001"),
     "debt beyond all": (added("lags", ["default/x", gpu_key(), -BIG]), "lag"),
     "run of nobody": (added("runs", [0, 0, ["default/x", "", False]]), "pid 0"),
-    "run of no pod": (added("runs", [1, 0, ["", "", False]]), "is no pod"),
+    "run of no pod": (added("runs", [1, 0, ["", "", False]]), "is not a pod name"),
     "rate beyond all": (
         lambda content: content["present"].append([*content["present"][0][:3], BIG]),
         "rate",
@@ -154,6 +155,45 @@ def test_what_is_no_file_of_ours_neither_hangs_nor_harms(open_path: Path, what: 
         assert len(daemon.control.ask("GET", "/v1/token")["token"]) > 30
         if what == "a link":
             assert (open_path / "precious").read_text() == "precious"
+
+
+def spoiled(directory: Path) -> Path:
+    """A checkpoint of a daemon that has ended, with one row that cannot be used."""
+    with running(directory) as daemon:
+        daemon.client("kept")
+        daemon.set_quota("kept", core_percent=30)
+        assert daemon.stop() == 0
+    edit(directory / "p" / FILE, changed_client(pid=-5))
+    return directory / "p"
+
+
+def test_a_file_with_a_bad_row_stays_until_another_is_written(open_path: Path) -> None:
+    """Whoever starts and is killed at once, or cannot write, leaves what it found."""
+    directory = spoiled(open_path)
+    for _ in range(3):
+        left = former_life.load(directory, time.monotonic_ns())
+        assert left.saved is not None
+        assert [client.pod for client in left.saved.clients] == ["default/kept"]
+        assert left.saved.limits == [("default/kept", "ctl", None, 30, None)]
+    assert len([*directory.glob(f"{FILE}.unusable*")]) == 1, "kept aside once, however often it is read"
+    checkpoint.write(directory, b"the next one")
+    assert (directory / f"{FILE}.unusable").read_bytes() != b"the next one"
+
+
+def test_limits_survive_clients_that_the_scheduler_cannot_take(
+    open_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = spoiled(open_path)
+
+    def trip(saved: checkpoint.Saved, _now_ns: int) -> None:
+        if saved.clients:
+            raise files.Unusable("tripped")
+
+    monkeypatch.setattr(checkpoint, "rehearse", trip)
+    saved = former_life.load(directory, time.monotonic_ns()).saved
+    assert saved is not None
+    assert saved.clients == []
+    assert saved.limits == [("default/kept", "ctl", None, 30, None)]
 
 
 def test_what_is_set_aside_does_not_pile_up(tmp_path: Path) -> None:

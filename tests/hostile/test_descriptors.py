@@ -35,10 +35,10 @@ def fill(path: Path) -> list[Raw]:
 def test_the_soft_limit_is_raised_to_the_hard_one(open_path: Path) -> None:
     with running(open_path, preexec_fn=lambda: limited(128, 4096)) as daemon:
         assert resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE) == (4096, 4096)
-        [line] = [line for line in daemon.log if "too few descriptors" in line]
+        [line] = [line for line in daemon.log if "too few file descriptors" in line]
         assert "limit=4096" in line
         assert "instead_of=4096" in line
-        assert not any("out of descriptors" in line for line in daemon.log)
+        assert not any("out of file descriptors" in line for line in daemon.log)
 
 
 def test_a_user_at_his_bound_leaves_descriptors_for_all_others(open_path: Path) -> None:
@@ -64,12 +64,12 @@ def test_a_user_at_his_bound_leaves_descriptors_for_all_others(open_path: Path) 
 def test_running_out_is_counted_always_and_logged_once(open_path: Path) -> None:
     with running(open_path, preexec_fn=lambda: limited(64, 64)) as daemon:
         silent = [daemon.connect() for _ in range(60)]
-        daemon.wait_words("out of descriptors or memory")
+        daemon.wait_words("out of file descriptors or memory")
         for client in silent:
             client.close()
         status = daemon.wait_status(lambda found: found["unregistered"] == 0)
         assert status["counters"]["events"]["accept_paused_exhausted"] > 0
-        assert sum("out of descriptors or memory" in line for line in daemon.log) == 1
+        assert sum("out of file descriptors or memory" in line for line in daemon.log) == 1
 
 
 @pytest.mark.parametrize("limit", [64, 256, 1024, 4096, 16_384, 65_536])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import time
 from pathlib import Path
@@ -12,10 +14,10 @@ import pytest
 from nvshare.node.bounds import Bounds
 from nvshare.node.unregistered import Unregistered
 from tests.hostile.strangers import stranger
-from tests.node.harness import DaemonProcess, running
+from tests.node.harness import DaemonProcess, Raw, running
 
 FLOOD = 5000
-AT_ONCE_SEC = 2
+AT_ONCE_SEC = 4  # well before the five seconds of the silent are over
 """Without a flood it is milliseconds; before, a newcomer waited for the whole flood to be closed."""
 
 
@@ -50,6 +52,34 @@ def test_who_fills_his_own_places_pushes_out_himself(open_path: Path) -> None:
             client.register()
 
 
+def test_who_says_nothing_goes_and_leaves_nothing_behind(open_path: Path) -> None:
+    with running(open_path, bounds={"handshake_ns": 100_000_000}) as daemon:
+        before = len(os.listdir(f"/proc/{daemon.pid}/fd"))
+        with stranger(lambda: ended_in_time(daemon.path, 20)):
+            assert daemon.counters()["refused"] == {"handshake_timeout": 20}
+            after = len(os.listdir(f"/proc/{daemon.pid}/fd"))
+            assert after < before + 20, "a few are those by which it is asked"
+
+
+def ended_in_time(path: Path, count: int) -> None:
+    """It still has them when the daemon ends them."""
+    for connection in [Raw(path) for _ in range(count)]:
+        assert connection.ended()
+
+
+def test_who_hangs_up_unheard_is_not_even_looked_at(daemon: DaemonProcess) -> None:
+    """While nothing is accepted a flood comes and goes."""
+    os.kill(daemon.pid, signal.SIGSTOP)
+    for connection in connect_silently(daemon.path, 1000):
+        connection.close()
+    os.kill(daemon.pid, signal.SIGCONT)
+    daemon.client("newcomer").cycle()
+    status = daemon.status()
+    assert status["counters"]["events"]["hung_up_unheard"] == 1000
+    assert status["counters"]["refused"] == {}
+    assert status["unregistered"] == 0
+
+
 def silent() -> Any:
     """Stands for a connection."""
     return object()
@@ -61,12 +91,13 @@ def places() -> Unregistered:
 
 
 def test_the_owner_with_most_gives_up_his_oldest(places: Unregistered) -> None:
+    """Whoever came first."""
     many = [silent() for _ in range(4)]
     few = [silent() for _ in range(2)]
-    for connection in many:
-        assert places.add(connection, "uid:1") is None
     for connection in few:
         assert places.add(connection, "uid:2") is None
+    for connection in many:
+        assert places.add(connection, "uid:1") is None
     assert places.add(silent(), "uid:3") is many[0]
     assert places.add(silent(), "pod:a") is many[1]
     assert len(places) == 6

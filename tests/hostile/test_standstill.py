@@ -50,7 +50,7 @@ def test_after_a_standstill_nobody_owes_for_it_and_shares_hold(daemon: DaemonPro
         finally:
             os.kill(daemon.pid, signal.SIGCONT)
         after = tenants(daemon)
-        daemon.wait_words("the daemon stood still")
+        daemon.wait_words("the daemon was held up")
         for pod in QUOTAS:
             assert after[pod]["lag_ns"] >= before[pod]["lag_ns"] - TURN_MAX_NS - NOISE_NS, pod
         had = percents(daemon, 10)  # a turn more or less at either end, and noise, are a point of it

@@ -160,3 +160,39 @@ def test_a_pods_limit_outlives_the_daemon_when_a_sibling_is_first(node: Node) ->
     assert had_bytes == limit_bytes
     for child in (first, second):
         node.finish(child)
+
+
+def test_who_waits_runs_on_when_the_daemon_says_that_it_ends(make_node: Callable[..., Node]) -> None:
+    """A daemon that merely dies is waited for; this one is connected all the while, and says so itself."""
+    node = make_node()
+    with spoken_for(node) as listener:
+        child = node.start(node.program("steady"), "0", pod="waits")
+        with Spoken(listener.accept()[0]) as spoken:
+            spoken.expect(T.REGISTER)
+            spoken.tell(message(T.SCHED_ON, data=format_client_id(7), core_limit_percent=100))
+            spoken.tell(message(T.KEEP_ALIVE, 0, 99), message(T.LEASE, 1, 0, 1))
+            spoken.expect(T.REQ_LOCK)
+            spoken.tell(message(T.ENDING))
+            assert line_of(child) == "running"
+        _, err = node.finish(child)
+    assert "ends: running on ungated, within the last limits" in err
+    assert "no word from the daemon" not in err
+
+
+def test_a_refusal_tells_who_set_the_limit(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    with spoken_for(node) as listener:
+        child, spoken = lease(node, listener, 64 * MIB)
+        with spoken:
+            for source, words in (
+                (1, "set by `nvshare ctl quota set`"),
+                (7, "root's ceiling for its user"),
+                (99, ""),
+            ):
+                spoken.tell(message(T.TERMS, source, 0, 0), message(T.LEASE, 1, 64 * MIB + source, 0))
+                node.wait_for(lambda source=source: asked(child, 0) == str(64 * MIB + source))  # type: ignore[misc]
+                assert asked(child, 65 * MIB) == "out of memory"
+                line = child.stderr.readline() if child.stderr else ""
+                assert f"of {64 * MIB + source} bytes used" in line
+                assert ("the limit is" in line, words in line) == (bool(words), True)
+        node.finish(child)

@@ -38,6 +38,8 @@ def test_every_kind_is_refused_at_the_limit_to_the_byte(node: Node, managed: str
     out, err = node.run(node.program("limit"), str(LIMIT), pod="limited", **extra)
     assert out.splitlines() == [*KINDS, "PASS"]
     assert "Memory allocation rejected: 2 bytes asked, 134217727 of 134217728 bytes used" in err
+    origin = "from NVSHARE_GPU_MEMORY_LIMIT" if source == "environment" else "set by `nvshare ctl quota set`"
+    assert f"; the limit is {origin}" in err
     assert len(KINDS) == 12
 
 
@@ -46,6 +48,7 @@ def test_without_a_daemon_the_environments_limit_holds(make_node: Callable[..., 
     out, err = node.run(node.program("limit"), str(LIMIT), NVSHARE_GPU_MEMORY_LIMIT="128Mi")
     assert out.splitlines() == [*KINDS, "PASS"]
     assert "Memory allocation rejected" in err
+    assert "; the limit is from NVSHARE_GPU_MEMORY_LIMIT" in err
 
 
 @pytest.mark.parametrize("managed", ["1", "0"])
@@ -237,3 +240,4 @@ def test_a_bad_limit_is_named_and_the_program_runs(node: Node, text: str, limit:
     out, err = node.run(node.program("view"), "total", NVSHARE_GPU_MEMORY_LIMIT=text)
     assert int(out) == (limit if limit is not None else node.card().total_bytes)
     assert (f"NVSHARE_GPU_MEMORY_LIMIT='{text}' is not accepted" in err) is (limit is None)
+    assert ("too small for any program; did you mean" in err) is (limit in (100, 1500))

@@ -13,6 +13,9 @@ import pytest
 from tests.interposer.harness import Node, line_of
 
 GAP_MS = 1500
+DEBTORS_GAP_MS = 12_500
+"""Who spins for longer than its quota allows, and owes five seconds, has its gate opened for ten milliseconds
+every five seconds. The writer of the flag needs about fifteen."""
 SECONDS = [3, pytest.param(20, marks=pytest.mark.verify)]
 
 
@@ -54,8 +57,9 @@ def test_beside_another_tenant(node: Node, program: str, extra: dict[str, str], 
     plain = node.start(node.program("steady"), str(seconds), pod="plain")
     for child in (odd, plain):
         steps, longest_ms = gaps(node.finish(child)[0])
-        assert steps > seconds
-        assert longest_ms < GAP_MS
+        owes = child is odd and program == "flag" and seconds > 10
+        assert steps > (0 if owes else seconds)
+        assert longest_ms < (DEBTORS_GAP_MS if owes else GAP_MS)
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.verify)])

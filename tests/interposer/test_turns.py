@@ -113,7 +113,7 @@ def test_a_stream_is_marked_once_a_millisecond(node: Node) -> None:
     records, elapsed_ms = map(int, found.groups())
     assert int(out.split()[1]) > 20_000
     assert elapsed_ms > 1000
-    assert records < elapsed_ms
+    assert records < elapsed_ms * 1.25
 
 
 @pytest.mark.parametrize("holds", [True, False])

@@ -71,7 +71,7 @@ def refused_beside_a_pod(daemon: DaemonProcess) -> int | None:
 
 
 def of_others(daemon: DaemonProcess) -> dict[str, int]:
-    """What a stranger's tool and a client come to that have ended."""
+    """What a stranger's tool and a client come to that have ended, and who has not even said anything."""
     before = daemon.counters()["refused"]
 
     def stranger() -> None:
@@ -85,7 +85,8 @@ def of_others(daemon: DaemonProcess) -> dict[str, int]:
     for act in (stranger, client, lambda: Raw(daemon.path).close()):
         os.waitpid(in_child(act), 0)
     os.kill(daemon.pid, signal.SIGCONT)
-    status = daemon.wait_status(lambda s: s["counters"]["refused"].get("peer_dead", 0) == 3)
+    status = daemon.wait_status(lambda s: s["counters"]["refused"].get("peer_dead", 0) == 2)
+    assert status["counters"]["events"]["hung_up_unheard"] == 1
     assert status["scheduling_on"] is True
     assert status["clients"] == 0
     return {name: count - before.get(name, 0) for name, count in status["counters"]["refused"].items()}

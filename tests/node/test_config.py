@@ -79,10 +79,12 @@ def test_debug_is_a_word_for_a_level(debug: str, log: str, level: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("colour: red", "'colour' is no setting; accepted: "),
-        ("LOG: info", "'LOG' is no setting"),
-        ("- a", "no mapping"),
-        ("log: [a]", "log is ['a']"),
+        ("colour: red", "unknown setting 'colour'; accepted: "),
+        ("drain_grace: 700", "unknown setting 'drain_grace'; did you mean 'drain_grace_ms'?"),
+        ("LOG: info", "unknown setting 'LOG'"),
+        ("- a", "not a mapping"),
+        ("log: [a]", "log: ['a'] is not accepted; accepted: text"),
+        ("log: loud", "log: 'loud' is not accepted; accepted: error, warning, info"),
         ("log: {", "cannot be read"),
         ("\x00", "cannot be read"),
         ("log: 2001-99-99", "cannot be read"),
@@ -97,6 +99,22 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str, words: str) -> None:
         load({}, {}, path)
     assert words in str(error.value)
     assert str(path) in str(error.value)
+
+
+def test_a_misspelt_variable_is_warned_of() -> None:
+    environment = {
+        "NVSHARE_MEMORY_RESERV_PERCENT": "5",
+        "NVSHARE_GPU_MEMORY_LIMIT": "4Gi",
+        "NVSHARE_SIM": "t4:1",
+        "NVSHARE_SCHEDULER_SERVICE_HOST": "10.0.0.1",
+        "NVSHARE_SCHEDULER_PORT_9402_TCP": "tcp://10.0.0.1:9402",
+        "NVSHARE_XYZ": "1",
+    }
+    assert load({}, environment, None).warnings == (
+        "NVSHARE_MEMORY_RESERV_PERCENT is set, but nvshare has no such variable;"
+        " did you mean NVSHARE_MEMORY_RESERVE_PERCENT?",
+        "NVSHARE_XYZ is set, but nvshare has no such variable",
+    )
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -262,7 +262,8 @@ def test_the_log_says_what_is_sent_to_whom_it_is_sent(daemon: DaemonProcess) -> 
 def test_ctl_shows_and_changes(daemon: DaemonProcess) -> None:
     daemon.client("web").lock()
     assert f"{daemon.pid}" in ctl(daemon, "status").stdout
-    assert gpu_key() in ctl(daemon, "gpus").stdout
+    assert gpu_key() in ctl(daemon, "gpus", "--wide").stdout
+    assert gpu_key() not in ctl(daemon, "gpus").stdout, "it would fill the line"
     assert "default/web" in ctl(daemon, "clients").stdout
     assert "running" in ctl(daemon, "explain", "web").stdout
     assert ctl(daemon, "off").stdout == "scheduling off\n"
@@ -271,7 +272,7 @@ def test_ctl_shows_and_changes(daemon: DaemonProcess) -> None:
     assert json.loads(ctl(daemon, "--json", "tq", "5").stdout) == {"seconds": 5}
     assert ctl(daemon, "token").stdout.strip() == (daemon.private_dir / "token").read_text().strip()
     answer = json.loads(
-        ctl(daemon, "--json", "quota", "set", "web", "--core", "30", "--policy", "share").stdout
+        ctl(daemon, "quota", "set", "web", "--core", "30", "--core-policy", "share", "--json").stdout
     )
     assert (answer["limits"]["core_percent"], answer["limits"]["share"]) == (30, True)
 
@@ -284,10 +285,11 @@ def test_ctl_shows_and_changes(daemon: DaemonProcess) -> None:
             "'0' is not understood; accepted: a whole number from 1 to 100",
         ),
         (("quota", "set", "web", "--memory", "lots"), "'lots' is not understood"),
-        (("quota", "set", "WEB", "--core", "5"), "'WEB' is no pod; accepted: "),
+        (("quota", "set", "WEB", "--core", "5"), "'WEB' is not a pod name; accepted: "),
         (("quota", "set", "web"), "nothing to set"),
-        (("tq", "0"), "'0' is no slice; accepted: whole seconds, 1 to 86400"),
-        (("explain", "absent"), "no process of default/absent is here"),
+        (("tq", "0"), "'0' is not a slice; accepted: whole seconds, 1 to 86400"),
+        (("explain", "absent"), "default/absent has no process on this node; nvshare ctl clients lists"),
+        (("quota", "set", "web", "--memory", "4"), "did you mean 4Gi?"),
     ],
 )
 def test_ctl_names_what_is_not_accepted(
@@ -301,7 +303,38 @@ def test_ctl_names_what_is_not_accepted(
 def test_ctl_without_a_daemon(tmp_path: Path) -> None:
     result = nvshare("ctl", "status", NVSHARE_PRIVATE_DIR=str(tmp_path))
     assert result.returncode == 3
-    assert str(tmp_path / "control.sock") in result.stderr
+    assert f"no daemon is running: there is no {tmp_path / 'control.sock'}" in result.stderr
+    assert "start one with `nvshare up`" in result.stderr
+    assert "Errno" not in result.stderr
+
+
+def test_ids_of_clients_are_one_text_everywhere(daemon: DaemonProcess) -> None:
+    """As numbers they would be wrong in every reader of JSON that has only doubles."""
+    client = daemon.client("web")
+    known = f"{client.client_id:016x}"
+    [row] = daemon.control.ask("GET", "/v1/clients")["clients"]
+    [gpu] = daemon.control.ask("GET", "/v1/gpus")["gpus"]
+    [tenant] = daemon.control.ask("GET", "/v1/tenants/default/web")["tenants"]
+    shown = [row["client"], gpu["tenants"][0]["clients"][0]["client"], tenant["clients"][0]["client"]]
+    assert shown == [known] * 3
+    assert _numbers_too_large(daemon.control.ask("GET", "/v1/status")) == []
+
+
+def _numbers_too_large(answer: object, name: str = "") -> list[str]:
+    if isinstance(answer, dict):
+        return [
+            found for key, value in answer.items() for found in _numbers_too_large(value, f"{name}.{key}")
+        ]
+    too_large = isinstance(answer, int) and abs(answer) > 2**53
+    return [name] if too_large else []
+
+
+def test_explain_speaks_to_people(daemon: DaemonProcess) -> None:
+    daemon.client("web").lock()
+    lines = ctl(daemon, "explain", "web").stdout.splitlines()
+    assert lines[0].startswith("default/web on GPU 0: running for ")
+    assert lines[1:3] == ["  why: it has the GPU", "  would help: nothing: it is running"]
+    assert lines[3:] == ["  quota: none", "  memory: 0 B, no limit"]
 
 
 def ctl_of_a_stranger(daemon: DaemonProcess, *arguments: str) -> int:

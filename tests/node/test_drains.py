@@ -183,3 +183,17 @@ def test_older_clients_are_turned_away(two_gpus: DaemonProcess) -> None:
     old.send(T.REGISTER, pod_name="old", pod_namespace="default", gpu_uuid=gpu_key(), host_pid=os.getpid())
     assert old.ended()
     old.close()
+
+
+def test_what_cannot_be_written_down_holds_and_is_told_to_end_with_the_daemon(open_path: Path) -> None:
+    module = "tests.node.run_daemon_on_full_disk"
+    with running(open_path, arguments=["--gpus", GPUS], module=module) as daemon:
+        for verb, drained in (("drain", [gpu_key(0)]), ("undrain", [])):
+            done = ctl(daemon, verb, "0")
+            assert done.returncode == 1
+            assert "will be forgotten when the daemon ends: [Errno 28] No space left on device" in done.stderr
+            assert daemon.status()["draining_gpus"] == drained
+        answer = json.loads(ctl(daemon, "drain", "0", "--json").stdout)
+        assert answer["not_kept"] == "[Errno 28] No space left on device"
+        run = daemon.control.ask("POST", "/v1/runs", {"pid": os.getpid(), "pod": "job"})
+        assert "No space left" in run["not_kept"]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from nvshare.core.events import LimitsSet
+from nvshare.core.limits import Limits
+from nvshare.node.environment import EnvironmentLimits
 from nvshare.wire.dialects import V2
 from nvshare.wire.messages import MessageType
 from tests.node.harness import DaemonProcess, Raw, gpu_key, in_child, running
@@ -61,3 +67,68 @@ def test_it_survives_a_lost_connection_and_a_restart(open_path: Path) -> None:
         third = daemon.connect()
         assert third.resume(second).type is T.RESUMED
         assert third.expect(T.LEASE).arguments[1:] == (128 * MIB, 0)
+
+
+class Pod:
+    """A pod with so many clients, the timer of its pause, and the words that were taken."""
+
+    def __init__(self, clients: int) -> None:
+        self.clients = clients
+        self.limits = Limits()
+        self.taken: list[int | None] = []
+        self.timers: list[Callable[[], None]] = []
+        hub: Any = SimpleNamespace(loop=self, scheduler=self)
+        self.environment = EnvironmentLimits(hub, lambda _pod: self.clients, self._take)
+
+    def _take(self, word: LimitsSet, _owner: str) -> None:
+        self.limits.put(*word)
+        self.taken.append(word.memory_bytes)
+
+    def call_later(self, _delay_sec: float, callback: Callable[[str], None], pod: str) -> None:
+        self.timers.append(lambda: callback(pod))
+
+    def say(self, *limits_bytes: int) -> None:
+        for limit_bytes in limits_bytes:
+            self.environment.say("pod", limit_bytes, "uid:1")
+
+    def pass_pause(self) -> None:
+        self.timers.pop(0)()
+
+
+def test_in_a_crowd_the_newest_word_is_taken_when_the_pause_is_over() -> None:
+    crowd = Pod(100)
+    crowd.say(1, 2, 3, 4)
+    assert crowd.taken == [1]
+    crowd.pass_pause()
+    assert crowd.taken == [1, 4]
+    crowd.say(5, 4)
+    crowd.pass_pause()
+    assert crowd.taken == [1, 4], "it is what holds already"
+    assert crowd.timers == []
+    crowd.say(6)
+    assert crowd.taken == [1, 4, 6], "nothing was said for a while"
+
+
+def test_a_few_are_told_at_once() -> None:
+    few = Pod(8)
+    few.say(1, 2, 3, 3)
+    assert few.taken == [1, 2, 3]
+
+
+def test_a_word_that_waits_ends_with_the_pod() -> None:
+    crowd = Pod(100)
+    crowd.say(1, 2)
+    crowd.environment.withdraw("pod", "uid:1")
+    crowd.pass_pause()
+    assert crowd.taken == [1, None]
+
+
+def test_who_comes_meanwhile_is_told_what_holds(daemon: DaemonProcess) -> None:
+    for _ in range(10):
+        daemon.client("own")
+    register(daemon, 200 * MIB)
+    newcomer = register(daemon, 100 * MIB)
+    told = newcomer.expect(T.UPDATE_LIMIT).memory_limit_bytes
+    if told == 200 * MIB:  # it is, unless the machine was so slow that the pause was over
+        assert newcomer.expect(T.UPDATE_LIMIT).memory_limit_bytes == 100 * MIB
+    assert limit_of(daemon) == 100 * MIB

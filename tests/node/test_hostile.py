@@ -281,7 +281,7 @@ def test_a_handshake_has_its_time(open_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "it is no checkpoint"),
+        (b"", "it is not a checkpoint"),
         (b"nvshare-checkpoint 9 x\n{}", "it has version 9"),
         (b"nvshare-checkpoint 2 x\n{}", "checksum"),
         ("boot", "another boot"),

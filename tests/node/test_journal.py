@@ -132,7 +132,7 @@ def test_a_checkpoint_empties_it(open_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"garbage\n", "it is no journal"),
+        (b"garbage\n", "it is not a journal"),
         (b"nvshare-journal 9 x\n", "it has version 9"),
         (b"nvshare-journal 2 elsewhere 0\n", "it is from another boot"),
         (b"x" * (17 << 20), "it is larger than"),
@@ -423,3 +423,29 @@ def test_removed_it_is_made_again(tmp_path: Path) -> None:
     (tmp_path / journal.FILE).unlink()
     book.append(came(2))
     assert [entry.number for entry in read(tmp_path)] == [1, 2]
+
+
+@pytest.mark.parametrize("what", ["journal", "directory"])
+def test_what_was_renamed_is_made_again_with_all_that_is_not_covered(tmp_path: Path, what: str) -> None:
+    directory = tmp_path / "p"
+    directory.mkdir()
+    kept = Journal(directory, boot_id(), 0, (), 0, Counter())
+    kept.append(Said("default/early", "ctl", None, 20, None))
+    if what == "journal":
+        (directory / journal.FILE).rename(directory / "elsewhere")
+    else:
+        directory.rename(tmp_path / "elsewhere")
+        directory.mkdir()
+    kept.append(Said("default/late", "ctl", None, 33, None))
+    found = journal.load(directory, boot_id()).entries
+    assert [entry.pod for entry in found if isinstance(entry, Said)] == ["default/early", "default/late"]
+    kept.close()
+
+
+def test_renamed_while_the_daemon_runs_it_still_knows_what_was_answered(daemon: DaemonProcess) -> None:
+    daemon.client("early")
+    (daemon.private_dir / journal.FILE).rename(daemon.private_dir / "elsewhere")
+    daemon.set_quota("late", core_percent=33)
+    killed(daemon)
+    assert limits(daemon, "late")["core_percent"] == 33
+    assert daemon.status()["expected_back"] == 1

@@ -24,6 +24,7 @@ from nvshare.core import events
 from nvshare.core.audit import SAMPLED
 from nvshare.core.scheduler import Scheduler
 from nvshare.gpu.inventory import Inventory
+from nvshare.node.askers import OPERATOR
 from nvshare.node.bounds import Bounds
 from nvshare.node.checkpoint import Writer
 from nvshare.node.checkpoint import load as load_checkpoint
@@ -123,7 +124,8 @@ async def _as_coroutine(work: Awaitable[Any]) -> Any:
 async def page(roster: Roster, path: str) -> list[bytes]:
     """As the HTTP server has it made and sent."""
 
-    async def kept() -> None: ...
+    async def kept() -> str:
+        return ""
 
     async def receive() -> dict[str, object]:
         await asyncio.Event().wait()  # who asked stays
@@ -134,7 +136,8 @@ async def page(roster: Roster, path: str) -> list[bytes]:
 
     sent: list[MutableMapping[str, Any]] = []
     app = Control(Desk(roster, 0, "token", dict, kept)).app()
-    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+    request = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+    scope = {**request, "state": {"asker": OPERATOR}}
     await app(scope, receive, send)
     assert sent[0]["status"] == 200
     return [message["body"] for message in sent[1:]]
@@ -166,10 +169,10 @@ def test_the_page_of_clients() -> None:
 
 
 def test_the_checkpoint(tmp_path: Path) -> None:
-    def save(roster: Roster) -> Awaitable[None]:
+    def save(roster: Roster) -> Awaitable[str]:
         return Saver(roster, Writer(tmp_path), 1).kept()
 
-    cut(save)
+    assert cut(save) == ""
     saved = load_checkpoint(tmp_path, 1 << 62)
     assert saved is not None
     assert [client.pid for client in saved.clients] == list(range(1, TENANTS + 1))

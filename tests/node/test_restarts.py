@@ -91,7 +91,7 @@ def back_after_sec(daemon: DaemonProcess, clients: int) -> float:
     """From just before the daemon listened again, by its log, until the last client was seen to be back."""
     daemon.wait_status(lambda status: status["clients"] == clients)
     ended = datetime.now(UTC)
-    [restored] = [line for line in daemon.log if "former life restored" in line][-1:]
+    [restored] = [line for line in daemon.log if "state of the previous daemon restored" in line][-1:]
     return (ended - datetime.fromisoformat(restored.split()[0])).total_seconds()
 
 

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from nvshare.core import events
+from nvshare.core.limits import Limits
 from nvshare.gpu.inventory import Inventory
 from nvshare.node import logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.counters import Counters
 from nvshare.node.roster import Roster
-from nvshare.pods.cgroups import HOST
+from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.identity import Peer, process_of
 from nvshare.pods.tenancy import Tenancy
 from nvshare.wire.dialects import V3
@@ -38,7 +39,7 @@ class RecordingHub:
         self.changed = False
         self.repeats = logs.Repeats()
         self.fed: list[events.Event] = []
-        self.scheduler = SimpleNamespace(gpus={gpu_key(): None})
+        self.scheduler = SimpleNamespace(gpus={gpu_key(): None}, limits=Limits())
 
     def feed(self, event: events.Event) -> None:
         self.fed.append(event)
@@ -47,10 +48,10 @@ class RecordingHub:
 class QuietConnection:
     """Of this process; says nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place = HOST) -> None:
         process = process_of(os.getpid())
         assert process is not None
-        self.peer = Peer(process, os.geteuid(), HOST)
+        self.peer = Peer(process, os.geteuid(), place)
         self.pidfd = os.pidfd_open(os.getpid())
         self.refusal = ""
         self.dialect = V3
@@ -64,7 +65,8 @@ class QuietConnection:
         del pod
         self.client = client
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, limits: object) -> None:
+        del limits
         self.answers.append(reason)
 
     def abort(self) -> None:
@@ -132,5 +134,20 @@ def test_no_descriptor_is_lost_over_many_resumes() -> None:
             assert connection.answers == [], "the bound of one per pod counts the one who is replaced no more"
         assert len(os.listdir("/proc/self/fd")) == before
         roster._close_pidfd(connection.pidfd)
+
+    asyncio.run(live())
+
+
+def test_containers_whose_users_have_one_number_do_not_share_a_bound() -> None:
+    async def live() -> None:
+        hub: Any = RecordingHub(asyncio.get_running_loop())
+        roster = Roster(hub, Inventory((), believes=True), Tenancy(), Bounds(clients_per_uid=2), HOST, EPOCH)
+        places = [*(Place(container=letter * 64) for letter in "aaabb"), HOST, HOST]
+        connections: list[Any] = [QuietConnection(place) for place in places]
+        for connection in connections:
+            register(roster, connection)
+        assert [c.answers for c in connections] == [[], [], ["too_many_of_user"], [], [], [], []]
+        for connection in connections:
+            roster._close_pidfd(connection.pidfd)
 
     asyncio.run(live())

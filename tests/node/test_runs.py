@@ -51,7 +51,7 @@ def test_a_policy_is_registered_too(daemon: DaemonProcess) -> None:
     daemon.wait_words("Compute limit changed for pod default/job source=none")
     assert limits(daemon)["share"] is False
     with (
-        pytest.raises(Rejected, match="'fair' is no policy; accepted: cap, share"),
+        pytest.raises(Rejected, match="'fair' is not a policy; accepted: cap, share"),
         sleeping_run(daemon, policy="fair"),
     ):
         pass

@@ -48,12 +48,13 @@ def test_the_peer_is_told_by_the_kernel(
         monkeypatch.setattr(identity, "SO_PEERPIDFD", 9999)
     peer, pidfd = identify(pair[0])
     assert (peer.process, peer.uid) == (own(), os.getuid())
+    assert peer.groups == {os.getgid(), *os.getgroups()}
     assert not pidfd_dead(pidfd)
     os.close(pidfd)
 
 
 def test_pid_0_is_refused(pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "peer_credentials", lambda _connection: (0, 0))
+    monkeypatch.setattr(identity, "peer_credentials", lambda _connection: (0, 0, 0))
     with pytest.raises(IdentityError, match="pid_not_visible"):
         identify(pair[0])
 
@@ -198,3 +199,29 @@ def test_whose_word_counts(place: Place, trusted: bool, said: str, tenant: str, 
 )
 def test_pods_as_people_write_them(text: str, pod: str | None) -> None:
     assert parse_pod(text) == pod
+
+
+def test_a_users_pod_is_joined_by_nobody_else() -> None:
+    """Who becomes another user below his run is not his; root is, whom he can only be by his own doing."""
+    tenancy = Tenancy()
+    tenancy.add_run(own(), Run("user-1000/job"))
+    for uid, tenant in ((1000, "user-1000/job"), (0, "user-1000/job"), (1001, f"process:{own().pid}:")):
+        assert tenancy.tenant_of(Peer(own(), uid, HOST), "", "", trusted=False)[0].startswith(tenant)
+    tenancy.add_run(own(), Run("default/job"))
+    assert tenancy.tenant_of(Peer(own(), 1001, HOST), "", "", trusted=False)[0] == "default/job", "root's is"
+
+
+@pytest.mark.parametrize("many", [0, 3, 400])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have other groups")
+def test_all_groups_of_a_peer_are_known(many: int) -> None:
+    """More than Python reads of a socket's option, too."""
+    before = os.getgroups()
+    os.setgroups(range(50_000, 50_000 + many))
+    try:
+        one, other = socket.socketpair()
+        with one, other:
+            peer, pidfd = identify(one)
+            os.close(pidfd)
+    finally:
+        os.setgroups(before)
+    assert peer.groups == {os.getgid(), *range(50_000, 50_000 + many)}

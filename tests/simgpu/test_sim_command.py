@@ -80,6 +80,38 @@ def test_bad_specifications(tmp_path: Path, spec: str, words: list[str]) -> None
         assert word in result.output
 
 
+def test_looking_makes_and_changes_nothing(make_sim: Any, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    result = call(nowhere, "status")
+    assert result.exit_code == 2
+    assert f"no simulated GPUs in {nowhere}" in result.output
+    assert "nvshare up --sim" in result.output
+    assert not nowhere.exists()
+    sim = make_sim("t4:2")
+    for verb in (("status",), ("reset",), ("fault", "lost", "0")):
+        result = call(sim.directory, "--cards", "a800:1", *verb)
+        assert result.exit_code == 2
+        assert f"the simulated GPUs in {sim.directory} are t4:2" in result.output.replace("\n", " ")
+    assert SimulatedNode.find(sim.directory).status().spec == "t4:2"
+    assert not any(card.lost for card in sim.node.status().cards)
+
+
+def test_a_fault_can_be_there_before_the_first_program(tmp_path: Path) -> None:
+    directory = tmp_path / "new"
+    result = call(directory, "--cards", "t4:1", "fault", "lost", "0")
+    assert result.exit_code == 0
+    assert f"lost 0: done, on the simulated GPUs in {directory}" in result.output
+    assert SimulatedNode.find(directory).status().cards[0].lost == 1
+
+
+@pytest.mark.parametrize("cards", ["bogus", ""])
+def test_an_environment_for_cards_that_do_not_exist(cards: str) -> None:
+    result = CliRunner().invoke(main, ["sim", "--cards", cards, "env"])
+    assert result.exit_code == 2
+    assert f"--cards: unknown card '{cards}'" in result.output
+    assert "export" not in result.output
+
+
 OWN = """
 # A small card for tests, and a T4 with slow memory.
 [[card]]

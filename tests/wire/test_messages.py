@@ -41,6 +41,8 @@ OWN_MESSAGES = {
     43: ("LEASE_RETURNED", "generation used_bytes"),
     44: ("HINTS", "others_wait limited_present shallow"),
     45: ("KEEP_ALIVE", "seq epoch"),
+    46: ("ENDING", ""),
+    47: ("TERMS", "memory_source core_source card_bytes"),
 }
 
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Final, cast
 
 from nvshare.client.errors import NO_ROOM, ClientRefused
-from nvshare.client.place import reconnect_delay_sec, socket_path
+from nvshare.client.place import oversubscribes, reconnect_delay_sec, socket_path
 from nvshare.client.session import Phase, Session
 from nvshare.wire.faults import RemoteProtocolError
 
@@ -45,7 +45,7 @@ class AsyncClient:
         self, gpu: str = "", *, sock_dir: str | None = None, pod: str = "", namespace: str = ""
     ) -> None:
         self._path = socket_path(sock_dir)
-        self.session = Session(gpu, pod, namespace, os.getpid(), time.monotonic_ns())
+        self.session = Session(gpu, pod, namespace, os.getpid(), time.monotonic_ns(), oversubscribes())
         self._line: _Line | None = None
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -89,7 +89,10 @@ class AsyncClient:
         self._pump()
 
     async def reserve(self, amount_bytes: int) -> bool:
-        """Count memory before it is allocated; False if the pod may not have so much."""
+        """Count memory before it is allocated; False if it may not have so much: ``refusal`` tells why.
+
+        Raises ClientRefused if the daemon does not know the GPU.
+        """
         self._raise_if_refused()
         asking = self.session.ask(amount_bytes, time.monotonic_ns())
         self._pump()
@@ -100,7 +103,13 @@ class AsyncClient:
             self.session.withdraw(asking)
             self._pump()
             raise
+        self._raise_if_refused()
         return asking.answer
+
+    @property
+    def refusal(self) -> str:
+        """Why ``reserve`` last said no."""
+        return self.session.memory_refusal
 
     def free(self, amount_bytes: int) -> None:
         self.session.free(amount_bytes)
@@ -159,6 +168,7 @@ class AsyncClient:
                 _, line = await loop.create_unix_connection(lambda: _Line(self), self._path)
             except OSError:
                 self.session.unreachable(time.monotonic_ns())
+                self._tell_changed()
                 self._pump()
                 await asyncio.sleep(reconnect_delay_sec())
                 continue

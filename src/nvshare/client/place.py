@@ -21,6 +21,11 @@ def socket_path(sock_dir: str | None) -> str:
     return os.path.join(directory or "/var/run/nvshare", SOCKET)
 
 
+def oversubscribes() -> bool:
+    """Whether this process may use more memory than a GPU has; as the library reads it."""
+    return os.environ.get("NVSHARE_ENABLE_SINGLE_OVERSUB", "") in ("1", "true")
+
+
 def reconnect_delay_sec(refused: int = 0) -> float:
     """Up to half a second, so that a restarted daemon is not met by everybody at once.
 

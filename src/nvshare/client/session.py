@@ -7,6 +7,7 @@
    without work the session gives it back by itself, and at once what nobody waits for any more.
 3. When the daemon is gone or silent for 10 s, whoever waits runs ungated, within the last limits it was told;
    whoever waits for memory is answered by those limits. An answer that comes after all changes nothing more.
+   When the daemon says that it ends, who waits for the GPU runs on at once.
    Without a daemon a quota is kept by resting after each block as long as that cost.
 4. After a lost connection the session resumes; if the daemon does not know it any more, it registers afresh.
 5. A lease is of one connection. While there is none the last one holds, and RESUME tells what was taken under
@@ -15,6 +16,8 @@
 6. Who is refused for want of room asks again. If its pod has a quota or a memory limit, which all of its
    processes have together, it waits for room, at the gate and for memory; else it runs ungated meanwhile. Who
    is refused for another reason is done.
+7. Nobody may have more than the GPU has, unless it is told to oversubscribe. Until the first attempt to reach
+   the daemon has ended, requests for memory wait: the daemon may not even know the GPU.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ import enum
 from collections import deque
 from typing import Final
 
+from nvshare.core.limits import SOURCE_WORDS
+from nvshare.core.units import format_bytes
 from nvshare.wire.codec import Decoder, encode
 from nvshare.wire.dialects import V3
 from nvshare.wire.faults import RemoteProtocolError
-from nvshare.wire.messages import Message, MessageType
+from nvshare.wire.messages import LIMIT_SOURCES, Message, MessageType
 
 GAP_NS: Final = 2_000_000
 IDLE_NS: Final = 1_000_000_000
@@ -48,7 +53,7 @@ class Phase(enum.StrEnum):
 
 
 _UNANSWERED: Final = (Phase.REGISTERING, Phase.RESUMING)
-CROWDED: Final = frozenset({"too_many_in_pod", "too_many_of_user", "too_many_clients"})
+CROWDED: Final = frozenset({"too_many_in_pod", "too_many_of_user", "too_many_pods", "too_many_clients"})
 """Refusals for want of room."""
 
 
@@ -64,7 +69,9 @@ class Asking:
 
 
 class Session:
-    def __init__(self, gpu: str, pod: str, namespace: str, pid: int, now_ns: int) -> None:
+    def __init__(
+        self, gpu: str, pod: str, namespace: str, pid: int, now_ns: int, oversubscribes: bool = False
+    ) -> None:
         self.phase = Phase.AWAY
         self.gpu, self.pod, self.namespace, self.pid = gpu, pod, namespace, pid
         self.output = bytearray()
@@ -76,6 +83,7 @@ class Session:
         self.memory_limit_bytes = 0
         self.others_wait = False
         self.ungated = False
+        self.daemon_ended = False  # it said so, and none has answered since
         self.grants = 0
         self.resumes = 0
         self.registrations = 0
@@ -98,6 +106,11 @@ class Session:
         self._rest_until_ns = 0  # without a daemon
         # memory
         self.used_bytes = 0
+        self.memory_source = LIMIT_SOURCES[0]  # who set the limit
+        self.card_bytes = 0  # what the GPU has; 0: not known
+        self.memory_refusal = ""  # why the last request that was refused was refused
+        self._oversubscribes = oversubscribes
+        self._tried = False  # the first attempt to reach the daemon has ended
         self._lease: tuple[int, int | None] | None = None  # generation, bytes (None: any)
         self._asking: deque[Asking] = deque()
         self._reserve_seq = 0
@@ -113,6 +126,7 @@ class Session:
     # ---- the connection ----------------------------------------------------------------------
 
     def connected(self, now_ns: int) -> None:
+        self._tried = True
         self._decoder = Decoder(V3)
         self.output.clear()
         self._alive_ns = now_ns
@@ -135,6 +149,9 @@ class Session:
 
     def unreachable(self, now_ns: int) -> None:
         """Nobody takes connections: also of a daemon that had no room nothing is to be expected."""
+        if not self._tried:
+            self._tried = True
+            self._answer_alone()
         if self.phase is Phase.CROWDED:
             self.phase = Phase.AWAY
             self._silent_since_ns = now_ns
@@ -165,7 +182,7 @@ class Session:
             messages, fault = error.messages_before, error
         if messages:
             self._silent_since_ns = now_ns
-            self.ungated = False
+            self.ungated = self.daemon_ended = False
         for message in messages:
             self._take(message, now_ns)
         if fault is not None:
@@ -191,6 +208,8 @@ class Session:
             self._refused(message)
         elif kind is _T.UPDATE_CORE_LIMIT:
             self.core_percent = message.core_limit_percent
+        elif kind is _T.ENDING:
+            self.daemon_ended = True
         else:
             self._take_memory(message)
 
@@ -273,7 +292,7 @@ class Session:
         self._waiting -= 1
 
     def may_enter(self) -> bool:
-        if self.ungated or not self.scheduling_on or self._is_let():
+        if self.ungated or self.daemon_ended or not self.scheduling_on or self._is_let():
             return True
         return self.holds and not self.dropping
 
@@ -282,7 +301,7 @@ class Session:
         return self._keeps_pace() and now_ns < self._rest_until_ns
 
     def _keeps_pace(self) -> bool:
-        alone = self.ungated or (self.holds and self.phase is not Phase.READY)
+        alone = self.ungated or self.daemon_ended or (self.holds and self.phase is not Phase.READY)
         return alone and self.core_percent < 100 and self.scheduling_on
 
     def enter(self, now_ns: int) -> bool:
@@ -371,7 +390,9 @@ class Session:
     def ask(self, asked_bytes: int, now_ns: int) -> Asking:
         """May this much more be allocated? The answer is there at once, or comes later."""
         asking = Asking(asked_bytes)
-        if self.phase is Phase.CROWDED and not self.ungated:
+        if not self._fits_card(asked_bytes):
+            asking.answer = False
+        elif self.phase is Phase.CROWDED and not self.ungated:
             self._judge(asking)
         elif self._must_ask():
             self._expect_word(now_ns)
@@ -385,6 +406,8 @@ class Session:
     def _must_ask(self) -> bool:
         if self.ungated:
             return False
+        if not self._tried:
+            return True
         return self.phase in _UNANSWERED or (self.phase is Phase.READY and self._lease is None)
 
     def withdraw(self, asking: Asking) -> None:
@@ -400,10 +423,31 @@ class Session:
     def _decide(self, asked_bytes: int) -> bool:
         """By ourselves: under a lease, or by what was told last while the daemon is away."""
         most_bytes = self._lease[1] if self._lease else (self.memory_limit_bytes or None)
+        if not self._fits_card(asked_bytes):
+            return False
         if most_bytes is not None and self.used_bytes + asked_bytes > most_bytes:
+            self._note_refused(asked_bytes, self.used_bytes, most_bytes)
             return False
         self.used_bytes += asked_bytes
         return True
+
+    def _fits_card(self, asked_bytes: int) -> bool:
+        """Rule 7."""
+        card_bytes = self.card_bytes
+        if not card_bytes or self._oversubscribes or self.used_bytes + asked_bytes <= card_bytes:
+            return True
+        self.memory_refusal = (
+            f"{format_bytes(asked_bytes)} asked, {format_bytes(self.used_bytes)} used, and the GPU has"
+            f" {format_bytes(card_bytes)}; NVSHARE_ENABLE_SINGLE_OVERSUB=1 permits more"
+        )
+        return False
+
+    def _note_refused(self, asked_bytes: int, used_bytes: int, limit_bytes: int) -> None:
+        origin = SOURCE_WORDS.get(self.memory_source, "")
+        figures = [format_bytes(amount) for amount in (asked_bytes, used_bytes, limit_bytes)]
+        self.memory_refusal = "{} asked, {} of {} used".format(*figures)
+        if origin:
+            self.memory_refusal += f"; the limit is {origin}"
 
     def _ask_next(self) -> None:
         if self._asking and not self._asking[0].seq and self.phase is Phase.READY:
@@ -426,8 +470,15 @@ class Session:
             self._say_numbers(_T.LEASE_RETURNED, message.arguments[0], self.used_bytes)
         elif kind is _T.UPDATE_LIMIT:
             self.memory_limit_bytes = message.memory_limit_bytes
-        elif kind in (_T.MEM_RESERVED, _T.MEM_REFUSED):
-            self._answered(message.arguments[0], kind is _T.MEM_RESERVED)
+        elif kind is _T.TERMS:
+            source, _, self.card_bytes = message.arguments
+            self.memory_source = LIMIT_SOURCES[source] if source < len(LIMIT_SOURCES) else LIMIT_SOURCES[0]
+        elif kind is _T.MEM_RESERVED:
+            self._answered(message.arguments[0], True)
+        elif kind is _T.MEM_REFUSED:
+            seq, limit_bytes, used_bytes, asked_bytes = message.arguments
+            self._note_refused(asked_bytes, used_bytes, limit_bytes)
+            self._answered(seq, False)
 
     def _answer_alone(self) -> None:
         """The daemon says nothing: everybody who waits for memory gets our own answer."""
@@ -444,6 +495,7 @@ class Session:
             return
         asking = self._asking.popleft()
         self._answered_seq = seq
+        granted = granted and self._fits_card(asking.asked_bytes)  # which may not have been known before
         if granted:
             self.used_bytes += asking.asked_bytes
         elif self._lease is not None:  # leased while it was asked: the lease itself had left no room

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from nvshare.client.errors import NO_ROOM, ClientRefused
-from nvshare.client.place import reconnect_delay_sec, socket_path
+from nvshare.client.place import oversubscribes, reconnect_delay_sec, socket_path
 from nvshare.client.session import Asking, Phase, Session
 from nvshare.wire.faults import RemoteProtocolError
 
@@ -33,7 +33,7 @@ class Client:
         self, gpu: str = "", *, sock_dir: str | None = None, pod: str = "", namespace: str = ""
     ) -> None:
         self._path = socket_path(sock_dir)
-        self._session = Session(gpu, pod, namespace, os.getpid(), time.monotonic_ns())
+        self._session = Session(gpu, pod, namespace, os.getpid(), time.monotonic_ns(), oversubscribes())
         self._change = threading.Condition()
         self._socket: socket.socket | None = None
         self._closed = False
@@ -75,7 +75,10 @@ class Client:
             self._wake()  # the thread has a gap to watch now
 
     def reserve(self, amount_bytes: int) -> bool:
-        """Count memory before it is allocated; False if the pod may not have so much."""
+        """Count memory before it is allocated; False if it may not have so much: ``refusal`` tells why.
+
+        Raises ClientRefused if the daemon does not know the GPU.
+        """
         with self._change:
             self._raise_if_refused()
             asking: Asking = self._session.ask(amount_bytes, time.monotonic_ns())
@@ -87,7 +90,13 @@ class Client:
                 self._session.withdraw(asking)
                 self._flush()
                 raise
+            self._raise_if_refused()
             return bool(asking.answer)
+
+    @property
+    def refusal(self) -> str:
+        """Why ``reserve`` last said no."""
+        return self._session.memory_refusal
 
     def free(self, amount_bytes: int) -> None:
         with self._change:
@@ -176,6 +185,7 @@ class Client:
             connection.close()
             with self._change:
                 self._session.unreachable(time.monotonic_ns())
+                self._change.notify_all()
             return None
         connection.setblocking(False)
         with self._change:

@@ -3,7 +3,8 @@
 1. A file is whole or absent: written beside, synced, renamed, and its first line has a checksum of the rest.
 2. It counts only on the boot it was written on: pids and the monotonic clock mean nothing after it.
 3. Nothing in the file's place ends the start. What cannot be used is set aside under another name, with one
-   line in the log; rows that can be used are used all the same, and without any the daemon starts as new.
+   line in the log; rows that can be used are used all the same, and without any the daemon starts as new. A
+   file with rows that can be used stays in its place until the next one is written.
 4. Making the file, writing and syncing happen in a thread, the newest state wins, and a disk that hangs
    delays nobody. Whatever goes wrong there is counted, and told when it begins and when it is over.
 """
@@ -19,16 +20,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from nvshare.core.books.figures import BOUNDS_NS, PodTotals
+from nvshare.core.books.histogram import BOUNDS_NS
+from nvshare.core.books.pod_figures import PodTotals
 from nvshare.core.events import GpuSeen, Restored
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.checkpoint import Gathering
 from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord, PodRecord
-from nvshare.node import files, logs
+from nvshare.node import environment, files, logs
 from nvshare.node.files import Unusable
 from nvshare.node.members import Member
-from nvshare.node.roster import ENVIRONMENT
+from nvshare.node.runs import OF_ITS_USER
 from nvshare.node.salvage import (
+    FIGURES,
     KINDS,
     DepartedRow,
     LagRow,
@@ -36,6 +39,8 @@ from nvshare.node.salvage import (
     PresentRow,
     RunRow,
     SavedClient,
+    fit,
+    fit_totals,
     usable_rows,
 )
 from nvshare.pods.identity import Process
@@ -125,23 +130,21 @@ def saved_from(draft: Draft) -> Saved:
                 m.pod,
                 m.gpu,
                 m.epoch,
-                record.billed_busy_ns,
-                record.worked_ns,
-                record.heard_ns,
-                record.excess_ns,
-                record.part_permille,
-                record.may_have_bytes,
-                record.memory_bytes,
+                **{name: fit(getattr(record, name), *reach) for name, reach in FIGURES.items()},
+                owner=m.owner,
+                image=m.image,
             )
             for m, record in live
         ],
         limits=list(core.limits),
-        lags=list(core.lags),
+        lags=[(pod, gpu, fit(lag_ns)) for pod, gpu, lag_ns in core.lags],
         runs=[(process.pid, process.start_ticks, run) for process, run in draft.runs.items()],
         departed=[
-            (gone.pod, gone.gpu, gone.totals) for gone in core.departed if not gone.pod.startswith("process:")
+            (gone.pod, gone.gpu, fit_totals(gone.totals))
+            for gone in core.departed
+            if not gone.pod.startswith("process:")
         ],
-        present=[(here.pod, here.gpu, here.totals, here.due_weight) for here in core.present],
+        present=[(here.pod, here.gpu, fit_totals(here.totals), here.due_weight) for here in core.present],
         draining=list(draft.draining),
         journal=draft.journal,
         journal_base=draft.journal_base,
@@ -171,17 +174,23 @@ def members_of(saved: Saved) -> list[Member]:
                 c.may_have_bytes,
                 c.memory_bytes,
             ),
+            owner=c.owner,
+            image=c.image,
         )
         for c in saved.clients
     ]
 
 
 def core_part(saved: Saved, alive: list[Member]) -> Checkpoint:
-    """What a program's environment stated ends with the pod's last process."""
+    """What a program's environment stated ends with the pod's last process; what concerns a pod's user ends
+    with its last run, too.
+    """
     pods = {member.pod for member in alive}
+    started = pods | {run.pod for _, _, run in saved.runs}
+    here = {environment.SOURCE: pods, **dict.fromkeys(OF_ITS_USER, started)}
     return Checkpoint(
         clients=tuple(m.told for m in alive if m.told is not None),
-        limits=tuple(row for row in saved.limits if row[1] != ENVIRONMENT or row[0] in pods),
+        limits=tuple(row for row in saved.limits if row[1] not in here or row[0] in here[row[1]]),
         lags=tuple(saved.lags),
         scheduling_on=saved.scheduling_on,
         taken_ns=saved.taken_ns,
@@ -205,7 +214,7 @@ def decode(raw: bytes, now_ns: int) -> tuple[Saved, list[str]]:
     head, _, body = raw.partition(b"\n")
     words = head.split(b" ")
     if len(words) != 3 or words[0] != _MAGIC:
-        raise Unusable("it is no checkpoint")
+        raise Unusable("it is not a checkpoint")
     if words[1] != str(VERSION).encode():
         raise Unusable(f"it has version {words[1].decode(errors='replace')}, ours is {VERSION}")
     if words[2] != hashlib.sha256(body).hexdigest().encode():
@@ -217,7 +226,7 @@ def decode(raw: bytes, now_ns: int) -> tuple[Saved, list[str]]:
     if found.boot_id != boot_id():
         raise Unusable("it is from another boot")
     if not 0 <= found.taken_ns <= now_ns:
-        raise Unusable("it is from the future of our clock")
+        raise Unusable("it is dated in the future")
     complaints: list[str] = []
     rows = {name: usable_rows(name, getattr(found, name), complaints) for name in KINDS}
     saved = Saved(
@@ -229,8 +238,18 @@ def decode(raw: bytes, now_ns: int) -> tuple[Saved, list[str]]:
         journal=found.journal,
         journal_base=found.journal_base,
     )
-    rehearse(saved, now_ns)
+    try:
+        rehearse(saved, now_ns)
+    except Unusable as error:
+        complaints.append(str(error))
+        saved = without_clients(saved)
+        rehearse(saved, now_ns)
     return saved, complaints
+
+
+def without_clients(saved: Saved) -> Saved:
+    """What was set, if who was there and what they owe cannot be taken over."""
+    return msgspec.structs.replace(saved, clients=[], lags=[], departed=[], present=[])
 
 
 def rehearse(saved: Saved, now_ns: int) -> None:
@@ -259,18 +278,18 @@ def load(directory: Path, now_ns: int) -> Saved | None:
         return None
     if complaints:
         words = "checkpoint set aside, what can be used of it is used"
-        _set_aside(path, words, complaints[0], unusable_rows=len(complaints))
+        _set_aside(path, words, complaints[0], stays=True, unusable_rows=len(complaints))
     return saved
 
 
-def give_up(directory: Path, error: Exception) -> None:
-    """The daemon tripped over what ``load`` found good."""
-    _set_aside(directory / FILE, "checkpoint set aside", repr(error))
+def give_up(directory: Path, error: Exception, stays: bool) -> None:
+    """The daemon tripped over what ``load`` found good; ``stays``: but can use a part of it."""
+    _set_aside(directory / FILE, "checkpoint set aside", repr(error), stays)
 
 
-def _set_aside(path: Path, words: str, why: object, **fields: object) -> None:
+def _set_aside(path: Path, words: str, why: object, stays: bool = False, **fields: object) -> None:
     try:
-        kept_as = files.set_aside(path)
+        kept_as = files.set_aside(path, stays)
     except OSError as error:
         logs.warning("checkpoint cannot be set aside", why=error, unusable_because=why, **fields)
     else:
@@ -338,5 +357,5 @@ class Writer:
         self.failed += 1
         why = str(error) or repr(error)
         if why != self.error:  # one line for all that fail for the same reason
-            logs.warning("checkpoint not written, it is tried again", why=repr(error))
+            logs.warning("checkpoint not written, it will be retried", why=repr(error))
         self.error = why

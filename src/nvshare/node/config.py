@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import yaml
 
 from nvshare.core.settings import (
+    LIBRARY_SETTINGS,
     SETTINGS,
     Choice,
     SettingError,
@@ -27,8 +28,10 @@ from nvshare.core.settings import (
     read_settings,
     settings_page,
 )
+from nvshare.core.spelling import did_you_mean, nearest
 from nvshare.core.units import UnitError
 from nvshare.gpu.inventory import ACCEPTED_LIST, parse_device_list
+from nvshare.node.users import ServedGroup, TermsList, Users, look_up
 
 PREFIX: Final = "NVSHARE_"
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -37,6 +40,18 @@ _LABEL: Final = "[0-9A-Za-z-]{1,63}"
 _ADDRESS: Final = re.compile(
     rf"(?:(?:{_LABEL}(?:\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{{1,5}})"
 )
+
+
+_ELSEWHERE: Final = (
+    "NVSHARE_SIM",
+    "NVSHARE_SIM_DIR",
+    "NVSHARE_SIM_LIB",
+    "NVSHARE_REQUIRE_ALL",
+    "NVSHARE_COMPILE",
+)
+"""Variables that neither the daemon nor the library in programs reads."""
+_OF_KUBERNETES: Final = re.compile(r"_(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)")
+"""What it sets in every pod for a service whose name begins with nvshare."""
 
 
 class ConfigError(Exception):
@@ -96,7 +111,7 @@ class DaemonRow(NamedTuple):
 
     variable: str
     default: str
-    accepts: Choice | Whole | AbsolutePath | FilePath | Gpus | Address
+    accepts: Choice | Whole | AbsolutePath | FilePath | Gpus | Address | ServedGroup | TermsList
     meaning: str
     live: bool = False
 
@@ -104,12 +119,15 @@ class DaemonRow(NamedTuple):
 _SWITCH: Final = Choice(("0", "1", "false", "true"))
 
 
+MACHINE_SOCK_DIR: Final = "/var/run/nvshare"
+
+
 def default_directories() -> tuple[str, str]:
     """Where the sockets are when nobody says: for the whole machine as root, else for one user."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.geteuid() != 0 and runtime.startswith("/"):
         return f"{runtime}/nvshare", f"{runtime}/nvshare-private"
-    return "/var/run/nvshare", "/run/nvshare-private"
+    return MACHINE_SOCK_DIR, "/run/nvshare-private"
 
 
 DAEMON_SETTINGS: Final = (
@@ -132,6 +150,29 @@ DAEMON_SETTINGS: Final = (
         Gpus(),
         "GPUs of the node: nvml asks the driver, a list states them, auto is nvml if it answers and else"
         " believes well-formed GPU- keys",
+    ),
+    DaemonRow(
+        "NVSHARE_USERS",
+        "nvshare",
+        ServedGroup(),
+        "which users of the machine may use root's node by `nvshare run` and `nvshare ctl`: the members of a"
+        " group, all, or none but root",
+        live=True,
+    ),
+    DaemonRow(
+        "NVSHARE_USER_DEFAULTS",
+        "",
+        TermsList(("core", "memory")),
+        "limits of a user's pod on root's node where nobody states any; the first entry that fits decides",
+        live=True,
+    ),
+    DaemonRow(
+        "NVSHARE_USER_CEILINGS",
+        "",
+        TermsList(("core", "memory", "pods")),
+        "what a user's pod on root's node may have at most, whoever asks for more, and how many pods he may"
+        " have on GPUs at a time; the first entry that fits decides",
+        live=True,
     ),
     DaemonRow(
         "NVSHARE_LOG",
@@ -203,6 +244,7 @@ class Config:
     values: Mapping[str, Value]
     core: Settings
     warnings: tuple[str, ...]
+    users: Users = field(default_factory=Users)
 
     def text(self, variable: str) -> str:
         return self.values[variable].text
@@ -243,18 +285,19 @@ def read_file(path: Path) -> dict[str, str]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} is no mapping of names to values")
+        raise ConfigError(f"{path} is not a mapping of names to values")
     rows = _rows()
     values: dict[str, str] = {}
     for name, value in content.items():
         variable = f"{PREFIX}{name}".upper()
         if variable not in rows or name != str(name).lower():
-            known = ", ".join(sorted(row.removeprefix(PREFIX).lower() for row in rows))
-            raise ConfigError(f"{path}: {name!r} is no setting; accepted: {known}")
+            known = sorted(row.removeprefix(PREFIX).lower() for row in rows)
+            hint = did_you_mean(str(name), known) or f"; accepted: {', '.join(known)}"
+            raise ConfigError(f"{path}: unknown setting {name!r}{hint}")
         if isinstance(value, bool):
             value = "1" if value else "0"
         if not isinstance(value, str | int):
-            raise ConfigError(f"{path}: {name} is {value!r}; accepted: a text or a whole number")
+            raise ConfigError(f"{path}: {name}: {value!r} is not accepted; accepted: text or a whole number")
         values[variable] = str(value)
     return values
 
@@ -276,12 +319,35 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: Path | 
             if not text:
                 continue
             if row.accepts.read(text) is None:
+                if source == "file":
+                    name = variable.removeprefix(PREFIX).lower()
+                    raise ConfigError(
+                        f"{file}: {name}: {text!r} is not accepted; accepted: {row.accepts.describe()}"
+                    )
                 raise SettingError(variable, text, row.accepts.describe())
             value = Value(text, source)
         values[variable] = value
     said = {variable: value.text for variable, value in values.items() if value.source != "default"}
     core, warnings = read_settings(said)
-    return Config(values, core, tuple(warnings))
+    variables = ("NVSHARE_USERS", "NVSHARE_USER_DEFAULTS", "NVSHARE_USER_CEILINGS")
+    users, unknown = look_up(*(values[variable].text for variable in variables))
+    return Config(values, core, (*warnings, *unknown_variables(environment), *unknown), users)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """By what follows the prefix, which makes all of them look alike."""
+    found = nearest(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known])
+    return f"; did you mean {PREFIX}{found}?" if found else ""
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """A warning for each variable that looks like ours and is none, with what was probably meant."""
+    known = {*_rows(), *(row.variable for row in LIBRARY_SETTINGS), *_ELSEWHERE}
+    return [
+        f"{name} is set, but nvshare has no such variable{_meant(name, known)}"
+        for name in sorted(environment)
+        if name.startswith(PREFIX) and name not in known and not _OF_KUBERNETES.search(name)
+    ]
 
 
 def needs_restart(old: Config, new: Config) -> list[str]:

@@ -5,6 +5,7 @@
 3. Who is ended is told nothing more from that moment on. The core hears of it in the loop's next round:
    ``tell`` never calls back into the core.
 4. It is read when its owner's turn has come: see ``fair_queue``.
+5. One that begins like an HTTP request is a user's: it is handed over, and no more is read of it here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from nvshare.core.effects import (
     Unresponsive,
 )
 from nvshare.core.limits import PodLimits
+from nvshare.node.bounds import FIGURE_MAX
 from nvshare.node.fair_queue import Owner
+from nvshare.node.request_heads import begins_request
 from nvshare.node.stream import Stream
 from nvshare.node.telling import FRAMES, TELLERS
 from nvshare.pods.identity import Peer
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 _T = MessageType
 _REGISTERED: Final = State.REGISTERED
+_NEW: Final = State.NEW
 
 
 class Connection:
@@ -112,6 +116,8 @@ class Connection:
         try:
             if not data:
                 self.end()
+            elif self.state is _NEW and not self._decoder.buffered_bytes and begins_request(data):
+                self._hand_over(data)
             elif self.state is not State.CLOSED:
                 self._receive(data)
         except Exception as error:
@@ -154,6 +160,17 @@ class Connection:
             self._hub.counters.events[f"ignored_{fault}"] += count
         self.state = State.CLOSED
         self.roster.connection_ended(self)
+
+    def _hand_over(self, data: bytes) -> None:
+        """Rule 5."""
+        owner, self.owner = self.owner, None
+        if owner is None:
+            return
+        owner.remove(self)
+        connected = self.stream.detach()
+        self.state = State.CLOSED
+        self.roster.connection_ended(self)
+        self.roster.take_request(connected, self.peer, data)
 
     # ---- messages ----------------------------------------------------------------------------
 
@@ -253,12 +270,24 @@ class Connection:
         if self.state is State.RESUMING:
             if self.say(Message(_T.RESUMED, id=self.client, arguments=(self.roster.epoch,))):
                 self.tell(effect)
+                self.tell_terms()
         elif self.state is State.REGISTERING:
             kind = _T.SCHED_ON if effect.on else _T.SCHED_OFF
             percent = self.roster.core_percent(self.client)
             answer = Message(kind, data=format_client_id(self.client), core_limit_percent=percent)
             if self.say(answer) and self.dialect.version >= V3.version:
                 self.say(Message(_T.KEEP_ALIVE, arguments=(0, self.roster.epoch)))
+                self.tell_terms()
+
+    def tell_terms(self) -> None:
+        """Who set its limits, and what its GPU has."""
+        if self.state is _REGISTERED and self.dialect.version >= V3.version:
+            self.say(Message(_T.TERMS, arguments=self.roster.terms(self.client)))
+
+    def say_ending(self) -> None:
+        """The daemon ends: nobody is to wait for it."""
+        if self.state is _REGISTERED and self.dialect.version >= V3.version:
+            self.say(Message(_T.ENDING))
 
     def say(self, message: Message) -> bool:
         """False if nothing more can be said: that was the last word, or the peer is gone."""
@@ -319,22 +348,32 @@ class Connection:
         self._hub.loop.call_soon(self.end)
 
 
+def figure(said: int) -> int:
+    """A time or an amount, as far as it can be one."""
+    return said if said <= FIGURE_MAX else FIGURE_MAX
+
+
+def _turn_ended(client: int, arguments: tuple[int, ...]) -> events.LockReleased:
+    busy_ns, _idle_ns, kernel_ns, again, grant, worked_ns = arguments
+    return events.LockReleased(
+        client, figure(busy_ns), figure(kernel_ns), bool(again), grant, figure(worked_ns)
+    )
+
+
 def _busy(client: int, arguments: tuple[int, ...]) -> events.BusyReported:
     busy_ns, idle_ns, worked_ns, slots_end, *words = arguments
     slots = words[0] | words[1] << 64 | words[2] << 128 | words[3] << 192
-    return events.BusyReported(client, busy_ns, idle_ns, worked_ns, slots_end, slots)
+    return events.BusyReported(client, figure(busy_ns), figure(idle_ns), figure(worked_ns), slots_end, slots)
 
 
 # What a registered client's message tells the core, beside the two that are made once.
 _EVENTS: Final[dict[MessageType, Callable[[int, Message], events.Event]]] = {
-    _T.TURN_ENDED: lambda client, m: events.LockReleased(
-        client, m.arguments[0], m.arguments[2], bool(m.arguments[3]), m.arguments[4], m.arguments[5]
-    ),
+    _T.TURN_ENDED: lambda client, m: _turn_ended(client, m.arguments),
     _T.BUSY: lambda client, m: _busy(client, m.arguments),
-    _T.MEM_UPDATE: lambda client, m: events.MemoryUsed(client, m.memory_usage_bytes),
-    _T.MEM_USED: lambda client, m: events.MemoryUsed(client, m.arguments[0], m.arguments[1]),
+    _T.MEM_UPDATE: lambda client, m: events.MemoryUsed(client, figure(m.memory_usage_bytes)),
+    _T.MEM_USED: lambda client, m: events.MemoryUsed(client, figure(m.arguments[0]), m.arguments[1]),
     _T.MEM_RESERVE: lambda client, m: events.MemoryAsked(client, m.arguments[0], m.arguments[1]),
-    _T.LEASE_RETURNED: lambda client, m: events.LeaseReturned(client, m.arguments[0], m.arguments[1]),
+    _T.LEASE_RETURNED: lambda client, m: events.LeaseReturned(client, m.arguments[0], figure(m.arguments[1])),
 }
 # By number: an enumeration's members are slow to hash and to compare.
 _BY_NUMBER: Final = {int(kind): event_of for kind, event_of in _EVENTS.items()}

@@ -1,13 +1,16 @@
 """HTTP on control.sock: what ``nvshare ctl`` and later the dashboard speak.
 
-Who may connect is decided when a connection is accepted, by the kernel's credentials; routes need no check.
+Who may connect is decided when a connection is accepted, by the kernel's credentials. An operator may ask
+for everything. A user of the machine, who comes by scheduler.sock, has fewer routes, and on these only his
+own pods are there.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
@@ -17,21 +20,31 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from nvshare import __version__
+from nvshare.build import core_kind
 from nvshare.core.audit import Health
+from nvshare.core.client import Client
 from nvshare.core.events import LimitsSet
 from nvshare.core.gpu import Gpu
-from nvshare.core.tenant import Client, Tenant
+from nvshare.core.tenant import Tenant
 from nvshare.core.view.report import GpuReport, snapshot_client, snapshot_tenant
+from nvshare.core.view.snapshot import ClientSnapshot, TenantSnapshot
+from nvshare.node.askers import Asker, asker_of
 from nvshare.node.control_actions import Actions
-from nvshare.node.control_answers import EXPLAINED, BadRequest, NotFound, as_json, body_of, pod_of
+from nvshare.node.control_answers import EXPLAINED, BadRequest, Forbidden, NotFound, as_json, body_of
 from nvshare.node.hub import Hub
 from nvshare.node.members import Member
 from nvshare.node.pieces import in_pieces
 from nvshare.node.roster import Roster
 from nvshare.node.verdict import Cards, problems
-from nvshare.pods.identity import process_of, run_cgroup_of
+from nvshare.pods.identity import Process, process_of, run_cgroup_of
+from nvshare.pods.owners import namespace_of
 from nvshare.pods.tenancy import Run
+from nvshare.wire.codec import format_client_id
 from nvshare.wire.messages import QUANTUM_MAX_SEC
+
+_TENANT_FIELDS: Final = tuple(field.name for field in fields(TenantSnapshot))
+_CLIENT_FIELDS: Final = tuple(field.name for field in fields(ClientSnapshot))
+_UNKNOWN_DEVICE: Final[dict[str, object]] = {"name": "", "simulated": False}
 
 
 class QuotaBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -64,7 +77,7 @@ class Desk:
     started_ns: int
     token: str
     status: Callable[[], dict[str, object]]
-    kept: Callable[[], Awaitable[None]]  # what is so now is on disk
+    kept: Callable[[], Awaitable[str]]  # what is so now is on disk, or why it is not
     faults: Callable[[], list[str]] = list  # of the daemon's files and sockets
     cards: Callable[[], Cards | None] = lambda: None  # None: nobody asks NVML
 
@@ -102,37 +115,60 @@ class Control:
         self._hub = desk.roster.hub
 
     def app(self) -> Starlette:
+        """For operators."""
+        actions = Actions(self._roster, self._desk.kept)
         routes = [
             Route("/v1/status", self.status),
+            *self._common_routes(),
+            Route("/v1/slice", self.slice, methods=["PUT"]),
+            Route("/v1/scheduling", self.scheduling, methods=["PUT"]),
+            Route("/v1/token", self.token),
+            *actions.common_routes(),
+            *actions.operators_routes(),
+        ]
+        return Starlette(routes=routes, exception_handlers=EXPLAINED)
+
+    def users_app(self) -> Starlette:
+        """For users of the machine."""
+        actions = Actions(self._roster, self._desk.kept)
+        routes = [
+            Route("/v1/status", self.users_status),
+            *self._common_routes(),
+            *actions.common_routes(),
+            Route("/{path:path}", _for_root, methods=["GET", "PUT", "POST", "DELETE"]),
+        ]
+        return Starlette(routes=routes, exception_handlers=EXPLAINED)
+
+    def _common_routes(self) -> list[Route]:
+        return [
             Route("/v1/gpus", self.gpus),
             Route("/v1/clients", self.clients),
             Route("/v1/tenants/{pod:path}", self.tenant),
+            Route("/v1/quotas", self.quotas),
             Route("/v1/quotas/{pod:path}", self.quota, methods=["GET", "PUT", "DELETE"]),
-            Route("/v1/slice", self.slice, methods=["PUT"]),
-            Route("/v1/scheduling", self.scheduling, methods=["PUT"]),
             Route("/v1/runs", self.runs, methods=["POST"]),
-            Route("/v1/token", self.token),
         ]
-        routes += Actions(self._roster, self._desk.kept).routes()
-        return Starlette(routes=routes, exception_handlers=EXPLAINED)
 
     async def status(self, _request: Request) -> Response:
         roster = self._roster
         return as_json(
             {
                 "version": __version__,
+                "core": core_kind(),
                 "pid": os.getpid(),
-                "epoch": roster.epoch,
+                "epoch": f"{roster.epoch:016x}",
                 "uptime_ns": roster.hub.clock() - self._desk.started_ns,
                 "scheduling_on": roster.hub.scheduler.on,
                 "clients": len(roster.members),
                 "expected_back": len(roster.formers),
                 "unregistered": len(roster.unregistered),
                 "gpus": len(roster.hub.scheduler.gpus),
+                "simulated_gpus": sum(device.simulated for device in roster.inventory.devices()),
                 "draining_gpus": roster.drains.all(),
                 "settings": asdict(roster.hub.scheduler.settings),
                 "health": _health(roster.hub.scheduler.health),
                 **self._desk.status(),
+                "simulated": _simulated(),
                 "problems": problems(
                     roster.hub.scheduler,
                     roster.hub.counters,
@@ -143,40 +179,77 @@ class Control:
             }
         )
 
-    async def gpus(self, _request: Request) -> Response:
-        return _Page(self._gpus(), self._hub)
+    async def users_status(self, request: Request) -> Response:
+        """What a user needs to run something, and what root lets him have."""
+        peer, roster = asker_of(request).peer, self._roster
+        assert peer is not None
+        answer = {
+            "version": __version__,
+            "pid": os.getpid(),
+            "uptime_ns": roster.hub.clock() - self._desk.started_ns,
+            "scheduling_on": roster.hub.scheduler.on,
+            "gpus": len(roster.hub.scheduler.gpus),
+            "clients": roster.owners.clients(peer.uid),
+            "draining_gpus": roster.drains.all(),
+            "sock_dir": self._desk.status()["sock_dir"],
+            "simulated": _simulated(),
+            "namespace": namespace_of(peer.uid),
+            "default": roster.owners.users.default(peer.uid, peer.groups)._asdict(),
+            "ceiling": roster.owners.users.ceiling(peer.uid, peer.groups)._asdict(),
+        }
+        return as_json(answer)
 
-    def _gpus(self) -> Iterator[bytes]:
+    async def gpus(self, request: Request) -> Response:
+        return _Page(self._gpus(asker_of(request)), self._hub)
+
+    def _owns(self, asker: Asker, pod: str) -> bool:
+        return asker.uid is None or asker.owns(self._roster.owners.owner(pod))
+
+    def _gpus(self, asker: Asker) -> Iterator[bytes]:
         scheduler, cards = self._hub.scheduler, self._desk.cards()
         yield b'{"now_ns":%d,"gpus":[' % self._hub.clock()
         for number, gpu in enumerate(list(scheduler.gpus.values())):
             report = GpuReport(gpu, self._look, scheduler.off_since_ns)
             yield b',{"tenants":[' if number else b'{"tenants":['
-            yield from _listed(report.tenants())
+            shown = (tenant for tenant in report.tenants() if self._owns(asker, tenant.pod))
+            yield from _listed(_tenant_row(asker.shown(tenant)) for tenant in shown)
             summary = asdict(report.summary(()))
             del summary["tenants"]
             if not scheduler.on:  # whoever runs does so without asking
                 summary["running_clients"] = summary["running_bytes"] = None
             summary |= _card(cards, gpu.key)
             summary["draining"] = gpu.key in self._roster.drains
+            summary |= self._device(gpu.key)
             yield b"]," + msgspec.json.encode(summary)[1:]
         yield b"]}"
+
+    def _device(self, key: str) -> dict[str, object]:
+        """What the driver calls a GPU, and whether there is one at all."""
+        device = self._roster.inventory.device(key)
+        return {"name": device.name, "simulated": device.simulated} if device else _UNKNOWN_DEVICE
+
+    def _index(self, key: str) -> int | None:
+        gpu = self._hub.scheduler.gpus.get(key)
+        return None if gpu is None else gpu.index
 
     def _look(self, gpu: Gpu) -> int:
         return self._hub.scheduler.look(gpu, self._hub.clock())
 
-    async def clients(self, _request: Request) -> Response:
-        return _Page(self._clients(), self._hub)
+    async def clients(self, request: Request) -> Response:
+        return _Page(self._clients(asker_of(request)), self._hub)
 
-    def _clients(self) -> Iterator[bytes]:
+    def _clients(self, asker: Asker) -> Iterator[bytes]:
+        gpus, formers = list(self._hub.scheduler.gpus.values()), list(self._roster.formers.values())
         yield b'{"clients":['
-        yield from _listed(row for gpu in list(self._hub.scheduler.gpus.values()) for row in self._rows(gpu))
+        yield from _listed(row for gpu in gpus for row in self._rows(asker, gpu))
         yield b'],"expected_back":['
-        yield from _listed(self._former_row(former) for former in list(self._roster.formers.values()))
+        yield from _listed(self._former_row(one) for one in formers if self._owns(asker, one.pod))
         yield b"]}"
 
-    def _rows(self, gpu: Gpu) -> Iterator[dict[str, object]]:
+    def _rows(self, asker: Asker, gpu: Gpu) -> Iterator[dict[str, object]]:
         for tenant in list(gpu.tenants.values()):
+            if not self._owns(asker, tenant.pod):
+                continue
             for client in list(tenant.clients.values()):
                 if tenant.clients.get(client.key) is client:  # it may have left meanwhile
                     yield self._client_row(tenant, client)
@@ -185,10 +258,13 @@ class Control:
         shown = snapshot_client(tenant, client, self._hub.scheduler.on)
         member = self._roster.members.get(client.key)
         return {
-            "client": f"{client.key:016x}",
+            "client": format_client_id(client.key),
             "pod": tenant.pod,
             "gpu": client.gpu.key,
+            "gpu_index": client.gpu.index,
+            "simulated": self._device(client.gpu.key)["simulated"],
             "pid": member.process.pid if member else 0,
+            "uid": member.uid if member else -1,
             "state": shown.state,
             "version": shown.version,
             "used_bytes": shown.used_bytes,
@@ -200,40 +276,75 @@ class Control:
     def _former_row(self, former: Member) -> dict[str, object]:
         limits = self._roster.limits(former.pod)
         return {
-            "client": f"{former.client:016x}",
+            "client": format_client_id(former.client),
             "pod": former.pod,
             "gpu": former.gpu,
+            "gpu_index": self._index(former.gpu),
+            "simulated": self._device(former.gpu)["simulated"],
             "pid": former.process.pid,
+            "uid": former.uid,
             "core_percent": limits.core_percent,
             "memory_limit_bytes": limits.memory_bytes,
         }
 
     async def tenant(self, request: Request) -> Response:
-        pod = pod_of(request.path_params["pod"])
+        pod = self._pod(request)
         scheduler = self._hub.scheduler
         found = [
-            snapshot_tenant(gpu, tenant, self._look(gpu), scheduler.off_since_ns)
+            _tenant_row(
+                asker_of(request).shown(snapshot_tenant(gpu, tenant, self._look(gpu), scheduler.off_since_ns))
+            )
+            | {"gpu_index": gpu.index}
             for gpu in scheduler.gpus.values()
             if (tenant := gpu.tenants.get(pod)) is not None
         ]
         expected = [self._former_row(m) for m in self._roster.formers.values() if m.pod == pod]
         if not found and not expected:
-            raise NotFound(f"no process of {pod} is here")
+            raise NotFound(f"{pod} has no process on this node; nvshare ctl clients lists those that have")
         answer = {"pod": pod, "now_ns": self._hub.clock(), "tenants": found, "expected_back": expected}
         return as_json(answer)
 
+    def _pod(self, request: Request) -> str:
+        """The pod that is asked for, if it is the asker's. Others are to him as if they were not there."""
+        asker = asker_of(request)
+        pod = asker.pod(request.path_params["pod"])
+        if not self._owns(asker, pod):
+            raise NotFound(f"no pod of yours is called {pod}; nvshare ctl clients shows those that there are")
+        return pod
+
+    async def quotas(self, request: Request) -> Response:
+        asker, limits = asker_of(request), self._hub.scheduler.limits
+        pods = {pod for gpu in self._hub.scheduler.gpus.values() for pod in gpu.tenants} | {*limits.books()}
+        rows = (
+            msgspec.json.encode(self._limits(pod, asker)) for pod in sorted(pods) if self._owns(asker, pod)
+        )
+        return _Page(_between(b'{"quotas":[', rows, b"]}"), self._hub)
+
     async def quota(self, request: Request) -> Response:
-        pod = pod_of(request.path_params["pod"])
+        pod, asker = self._pod(request), asker_of(request)
         if request.method == "GET":
-            return as_json({"pod": pod, "limits": self._roster.limits(pod)._asdict()})
-        word = LimitsSet(pod, "ctl")
+            return as_json(self._limits(pod, asker))
+        if asker.uid is not None and not self._roster.is_here(pod):
+            raise NotFound(f"nothing of {pod} is here; start it with nvshare run --pod NAME first")
+        word = LimitsSet(pod, asker.source)
         if request.method == "PUT":
-            word = self._added(pod, "ctl", await body_of(request, QuotaBody))
+            word = self._added(pod, asker.source, await body_of(request, QuotaBody))
         try:
-            limits = self._roster.set_limits(word)
+            self._roster.set_limits(word, asker.owner)
         except ValueError as error:
             raise BadRequest(str(error)) from error
-        return as_json({"pod": pod, "limits": limits._asdict()})
+        return as_json(self._limits(pod, asker))
+
+    def _limits(self, pod: str, asker: Asker) -> dict[str, object]:
+        """What holds for a pod, what would without a ceiling, who said what, and as whom the asker would."""
+        limits = self._hub.scheduler.limits
+        return {
+            "pod": pod,
+            "limits": limits.of(pod)._asdict(),
+            "asked": limits.asked(pod)._asdict(),
+            "said": limits.said(pod),
+            "asker": asker.source,
+        }
 
     def _added(self, pod: str, source: str, body: QuotaBody | RunBody) -> LimitsSet:
         """A source's new word on a pod; what it does not name stays as that source said before."""
@@ -247,7 +358,9 @@ class Control:
     async def slice(self, request: Request) -> Response:
         body = await body_of(request, SliceBody)
         if not 1 <= body.seconds <= QUANTUM_MAX_SEC:
-            raise BadRequest(f"{body.seconds} is no slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}")
+            raise BadRequest(
+                f"{body.seconds} is not a slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}"
+            )
         self._roster.set_slice(body.seconds)
         return as_json({"seconds": body.seconds})
 
@@ -258,25 +371,70 @@ class Control:
 
     async def runs(self, request: Request) -> Response:
         """``nvshare run`` tells which process it is about to become, and for which pod."""
-        body = await body_of(request, RunBody)
-        pod = pod_of(body.pod)
-        process = process_of(body.pid)
-        if process is None:
-            raise NotFound(f"no process has pid {body.pid}")
-        # A cgroup can be trusted where only root can make one, and so only by root's own daemon.
-        cgroup = run_cgroup_of(process) if os.geteuid() == 0 else ""
+        body, asker = await body_of(request, RunBody), asker_of(request)
+        pod = asker.pod(body.pod)
+        if not self._owns(asker, pod) or ":" in pod:
+            raise BadRequest(f"{pod!r} is no pod to run in; accepted: [namespace/]name")
+        process, cgroup = self._runner(asker, body.pid)
         word = self._added(pod, "run", body)
         try:
             if not self._roster.runs.add(process, Run(pod, cgroup)):
                 raise NotFound(f"no process has pid {body.pid}")
-            limits = self._roster.set_limits(word)
+            if asker.peer is not None:
+                self._roster.owners.apply(pod, asker.peer)
+            self._roster.set_limits(word, asker.owner)
         except ValueError as error:
             raise BadRequest(str(error)) from error
-        await self._desk.kept()  # what it starts cannot register it again, should the daemon die
-        return as_json({"pod": pod, "limits": limits._asdict(), "cgroup": cgroup}, 201)
+        not_kept = await self._desk.kept()  # what it starts cannot register it again, should the daemon die
+        return as_json({**self._limits(pod, asker), "cgroup": cgroup, "not_kept": not_kept}, 201)
+
+    def _runner(self, asker: Asker, pid: int) -> tuple[Process, str]:
+        """The process that runs something, and the cgroup it made for that.
+
+        A user's is the one that asks, whatever it says. A cgroup can be trusted where only root can make one,
+        and so only by root's own daemon.
+        """
+        if asker.peer is not None:
+            if self._roster.tenancy.runs_of(asker.peer.uid) >= self._roster.bounds.runs_per_uid:
+                most = self._roster.bounds.runs_per_uid
+                raise BadRequest(f"{most} runs of yours are there already; end some of them")
+            return asker.peer.process, ""
+        process = process_of(pid)
+        if process is None:
+            raise NotFound(f"no process has pid {pid}")
+        return process, run_cgroup_of(process) if os.geteuid() == 0 else ""
 
     async def token(self, _request: Request) -> Response:
         return as_json({"token": self._desk.token})
+
+
+def _tenant_row(tenant: TenantSnapshot) -> dict[str, object]:
+    """Client ids are 64 bits: more than a number in JSON holds everywhere, so they are text."""
+    row = {name: getattr(tenant, name) for name in _TENANT_FIELDS}
+    row["clients"] = [
+        {name: getattr(client, name) for name in _CLIENT_FIELDS} | {"client": format_client_id(client.client)}
+        for client in tenant.clients
+    ]
+    return row
+
+
+async def _for_root(request: Request) -> Response:
+    raise Forbidden(
+        f"{request.url.path} is for root alone; yours are clients, explain, gpus, kill, quota, status"
+    )
+
+
+def _simulated() -> dict[str, str] | None:
+    """Where programs find the cards that we see, if they are simulated."""
+    cards, directory = os.environ.get("NVSHARE_SIM", ""), os.environ.get("NVSHARE_SIM_DIR", "")
+    return {"cards": cards, "directory": directory} if cards and directory else None
+
+
+def _between(beginning: bytes, rows: Iterator[bytes], end: bytes) -> Iterator[bytes]:
+    yield beginning
+    for number, row in enumerate(rows):
+        yield b"," + row if number else row
+    yield end
 
 
 def _card(cards: Cards | None, key: str) -> dict[str, object]:
@@ -299,5 +457,5 @@ def _health(health: Health) -> dict[str, object]:
 
 def _share(policy: str | None) -> bool | None:
     if policy not in (None, "cap", "share"):
-        raise BadRequest(f"{policy!r} is no policy; accepted: cap, share")
+        raise BadRequest(f"{policy!r} is not a policy; accepted: cap, share")
     return None if policy is None else policy == "share"

@@ -12,7 +12,8 @@ from starlette.routing import Route
 
 from nvshare.gpu.inventory import PREFIX_MIN, Device, GpuError
 from nvshare.node import logs
-from nvshare.node.control_answers import BadRequest, NotFound, as_json, body_of, pod_of
+from nvshare.node.askers import Asker, asker_of
+from nvshare.node.control_answers import BadRequest, NotFound, as_json, body_of
 from nvshare.node.members import Member
 from nvshare.node.outcomes import GRACE_SEC_MAX
 from nvshare.node.roster import Roster
@@ -34,30 +35,41 @@ class KillBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Actions:
-    def __init__(self, roster: Roster, kept: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, roster: Roster, kept: Callable[[], Awaitable[str]]) -> None:
         self._roster = roster
-        self._kept = kept  # what is so now is on disk
+        self._kept = kept  # what is so now is on disk, or why it is not
 
-    def routes(self) -> list[Route]:
+    def common_routes(self) -> list[Route]:
+        """For users, too, on their own processes."""
         return [
             Route("/v1/processes/{who:path}", self.processes),
             Route("/v1/kills", self.kill, methods=["POST"]),
-            Route("/v1/drains/{gpu:path}", self.drain, methods=["GET", "PUT", "DELETE"]),
         ]
+
+    def operators_routes(self) -> list[Route]:
+        return [Route("/v1/drains/{gpu:path}", self.drain, methods=["GET", "PUT", "DELETE"])]
+
+    def _of(self, asker: Asker) -> list[Member]:
+        """Whom he may end: a user what runs as himself, in his own pods."""
+        everybody = self._roster.everybody()
+        if asker.uid is None:
+            return everybody
+        own = [member for member in everybody if member.uid == asker.uid]
+        return [member for member in own if asker.owns(self._roster.owners.owner(member.pod))]
 
     # ---- processes ---------------------------------------------------------------------------
 
     async def processes(self, request: Request) -> Response:
         """The registered processes of a pod, or the one with a pid; also those that are expected back."""
-        who = request.path_params["who"]
+        who, asker = request.path_params["who"], asker_of(request)
         if who.isascii() and who.isdigit():
             wanted = int(who[:19])
-            found = [m for m in self._roster.everybody() if m.process.pid == wanted]
-            nobody = f"no client has pid {who}; nvshare ctl clients shows those that there are"
+            found = [m for m in self._of(asker) if m.process.pid == wanted]
+            nobody = f"no process with pid {who} uses a GPU here; nvshare ctl clients lists those that do"
         else:
-            pod = pod_of(who)
-            found = [m for m in self._roster.everybody() if m.pod == pod]
-            nobody = f"no process of {pod} is here; nvshare ctl clients shows those that are"
+            pod = asker.pod(who)
+            found = [m for m in self._of(asker) if m.pod == pod]
+            nobody = f"{pod} has no process on this node; nvshare ctl clients lists those that have"
         if not found:
             raise NotFound(nobody)
         return as_json({"processes": self._by_process(found)})
@@ -93,14 +105,17 @@ class Actions:
         body = await body_of(request, KillBody)
         if not 0 <= body.grace_sec <= GRACE_SEC_MAX:
             most = f"{GRACE_SEC_MAX:.0f}"
-            raise BadRequest(f"{body.grace_sec} is no grace period; accepted: seconds, 0 to {most}")
+            raise BadRequest(f"{body.grace_sec} is not a grace period; accepted: seconds, 0 to {most}")
         most_processes = self._roster.bounds.clients_per_pod
         if not 1 <= len(body.processes) <= most_processes:
             raise BadRequest(f"{len(body.processes)} processes are named; accepted: 1 to {most_processes}")
         wanted = {Process(one.pid, one.start_ticks) for one in body.processes}
-        found = [m for m in self._roster.everybody() if m.process in wanted]
+        asker = asker_of(request)
+        found = [m for m in self._of(asker) if m.process in wanted]
         if not found:
-            raise NotFound("none of these processes is a client any more")
+            raise NotFound("none of these processes uses a GPU any more")
+        if asker.uid is not None:
+            wanted = {member.process for member in found}
         rows = self._by_process(found)
         outcomes = await self._roster.terminations.end(wanted, body.grace_sec)
         shown = {Process(row["pid"], row["start_ticks"]): row for row in rows}  # type: ignore[arg-type]
@@ -112,7 +127,10 @@ class Actions:
     # ---- GPUs --------------------------------------------------------------------------------
 
     async def drain(self, request: Request) -> Response:
-        """PUT: nobody new may use the GPU. DELETE: anybody may again. Both over restarts of the daemon."""
+        """PUT: nobody new may use the GPU. DELETE: anybody may again. Both over restarts of the daemon.
+
+        Unless ``not_kept`` tells why this could not be written down.
+        """
         device = self._gpu(request.path_params["gpu"])
         drains, begins = self._roster.drains, request.method == "PUT"
         if request.method != "GET" and (device.key in drains) != begins:
@@ -122,9 +140,10 @@ class Actions:
                 drains.end(device.key)
             words = "GPU is drained" if begins else "GPU is no longer drained"
             self._roster.hub.repeats.info(words, logs.OPERATOR, gpu=device.key, index=device.number)
+        not_kept = ""
         if request.method != "GET":
-            await self._kept()  # with those who are there: after a crash they are not taken for newcomers
-        return as_json(self._drained(device))
+            not_kept = await self._kept()  # with who is there: after a crash they are not taken for newcomers
+        return as_json({**self._drained(device), "not_kept": not_kept})
 
     def _gpu(self, name: str) -> Device:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
 
 BODY_BYTES_MAX: Final = 65_536
+BODY_SEC: Final = 10
 Body = TypeVar("Body")
 
 
@@ -23,16 +25,24 @@ class NotFound(Exception):  # noqa: N818 - named as HTTP names it
     """What the caller asked for is not there."""
 
 
+class Forbidden(Exception):  # noqa: N818 - named as HTTP names it
+    """The caller may not ask for that."""
+
+
 def as_json(content: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
 async def body_of(request: Request, kind: type[Body]) -> Body:
     raw = b""
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > BODY_BYTES_MAX:
-            raise BadRequest(f"the body is larger than {BODY_BYTES_MAX} bytes")
+    try:
+        async with asyncio.timeout(BODY_SEC):
+            async for chunk in request.stream():
+                raw += chunk
+                if len(raw) > BODY_BYTES_MAX:
+                    raise BadRequest(f"the body is larger than {BODY_BYTES_MAX} bytes")
+    except TimeoutError as error:
+        raise BadRequest(f"the body is not complete after {BODY_SEC} s") from error
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError as error:
@@ -42,7 +52,7 @@ async def body_of(request: Request, kind: type[Body]) -> Body:
 def pod_of(text: str) -> str:
     pod = parse_pod(text)
     if pod is None:
-        raise BadRequest(f"{text!r} is no pod; accepted: {ACCEPTED_POD}")
+        raise BadRequest(f"{text!r} is not a pod name; accepted: {ACCEPTED_POD}")
     return pod
 
 
@@ -55,6 +65,7 @@ def _explain(status: int) -> Callable[[Request, Exception], Awaitable[Response]]
 
 EXPLAINED: Final[dict[Any, Callable[[Request, Exception], Awaitable[Response]]]] = {
     BadRequest: _explain(400),
+    Forbidden: _explain(403),
     NotFound: _explain(404),
 }
 """What a route may raise, and what is answered then."""

@@ -38,6 +38,7 @@ from nvshare.node.health import HealthWatch
 from nvshare.node.hub import PROBE_NS, Hub
 from nvshare.node.listener import Listener
 from nvshare.node.reloading import Reloader
+from nvshare.node.requests import Requests
 from nvshare.node.roster import Roster
 from nvshare.node.saving import Saver
 from nvshare.node.verdict import Cards
@@ -80,7 +81,7 @@ def _known_gpus(text: str) -> tuple[tuple[Device, ...], bool]:
             raise StartError(
                 f"NVSHARE_GPUS=nvml, but {error}; accepted without NVML: auto or a list"
             ) from error
-        logs.info("no NVML: well-formed GPU keys are believed", why=error)
+        logs.info("no NVML: any well-formed GPU UUID is accepted", why=error)
         return (), True
 
 
@@ -96,11 +97,11 @@ def read_token(directory: Path) -> str:
         token = files.read(path, _TOKEN_BYTES_MAX).decode("ascii", "replace").strip()
         if _TOKEN.fullmatch(token):
             return token
-        logs.warning("token made anew", file=path, why="it is none")
+        logs.warning("token replaced", file=path, why="it is not a token")
     except FileNotFoundError:
         pass
     except files.Unusable as error:
-        logs.warning("token made anew", file=path, why=error)
+        logs.warning("token replaced", file=path, why=error)
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}") from error
     token = secrets.token_urlsafe(32)
@@ -202,19 +203,20 @@ class Daemon:
         self._end()
 
     def _start_roster(self, loop: asyncio.AbstractEventLoop) -> None:
-        """With what the former daemon left, if that can be used."""
+        """With what the former daemon left, if that can be used; else with the limits that it left."""
         devices, directory = find_gpus(self.config.text("NVSHARE_GPUS")), self.config.private_dir
-        self._new_roster(loop, devices())
-        left = former_life.load(directory, self.roster.hub.clock())
-        try:
-            self._restore(left)
-        except Exception as error:  # what it tripped over would end every start
-            self.roster.forget_formers()
+        left = former_life.load(directory, time.monotonic_ns())
+        for former in (left, left.without_clients(), FormerLife(None, (), left.covered)):
             self._new_roster(loop, devices())
-            checkpoint.give_up(directory, error)
-            journal.set_aside(directory, repr(error))
-            left = left._replace(entries=())
-        self.roster.journal = left.journal(directory, self.roster.hub.counters.events)
+            try:
+                self._restore(former)
+                break
+            except Exception as error:  # what it tripped over would end every start
+                self.roster.forget_formers()
+                nothing_left = former is not left
+                checkpoint.give_up(directory, error, stays=not nothing_left)
+                journal.set_aside(directory, repr(error), not nothing_left)
+        self.roster.journal = former.journal(directory, self.roster.hub.counters.events)
 
     def _new_roster(self, loop: asyncio.AbstractEventLoop, inventory: Inventory) -> None:
         hub = Hub(Scheduler(self.config.core, how_checked(self.config)), loop, Counters())
@@ -236,7 +238,12 @@ class Daemon:
             kept=self._saver.kept,
             cards=lambda: next((service.cards() for service in services), None),
         )
-        gate = Gate(roster, Control(desk).app(), bounds)
+        control_routes = Control(desk)
+        gate = Gate(roster, control_routes.app(), bounds)
+        roster.owners.users = self.config.users
+        if os.geteuid() == 0:
+            requests = Requests(roster.hub, control_routes.users_app(), bounds, lambda: self.config.users)
+            roster.take_request = requests.take
         loop, counters = roster.hub.loop, roster.hub.counters
         self._control.made_again = lambda: self._refill_private_dir(token)
         control = self._control.open(
@@ -305,7 +312,7 @@ class Daemon:
         for pid, start_ticks, run in saved.runs:
             roster.runs.restore(Process(pid, start_ticks), run)
         logs.info(
-            "former life restored",
+            "state of the previous daemon restored",
             clients=len(alive),
             dead=len(saved.clients) - len(alive),
             limits=len(saved.limits),
@@ -334,12 +341,13 @@ class Daemon:
         self.config = as_far_as_live(self.config, new)
         logs.change(self.config.log_level, self.config.text("NVSHARE_LOG_FORMAT"))
         self.roster.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
+        self.roster.owners.take(self.config.users, self.roster.members.values())
         hub.feed(events.SettingsChanged(self.config.core))
         logs.info("settings reloaded", **changed)
         hub.counters.callbacks.add(hub.clock() - now_ns)
 
     def _keep_settings(self, error: Exception) -> None:
-        logs.event(logging.ERROR, "settings not reloaded, the old ones stay", why=error)
+        logs.event(logging.ERROR, "settings not reloaded: the old ones stay in force", why=error)
 
     def _probe(self, expected_ns: int) -> None:
         """How late the loop is to a timer that asks for nothing special."""
@@ -358,6 +366,7 @@ class Daemon:
 
     def _end(self) -> None:
         hub, roster = self.roster.hub, self.roster
+        roster.say_ending()
         self._clients.close()
         self._control.close()
         self._health.look(hub.clock())

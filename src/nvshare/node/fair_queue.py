@@ -4,8 +4,9 @@
    waits himself.
 2. An owner is a pod, a container, or a user outside of them, as the kernel tells it. In each round of the
    loop every owner who has something to say is read once, and control and metrics have their round as well.
-   Owners who had more to say than was read of them share ``Bounds.round_ns`` of each round, so that a round
-   stays short however many they are.
+   Who took more than its share the last time stands in line instead: those in it are read after all others,
+   and share ``Bounds.round_ns`` of each round. Whoever is not reached is first in the next one. So a round is
+   longer than that by one read at most, however many owners there are and whatever their messages cost.
 3. A user's pods take turns, and so do a pod's connections. The kernel rotates them: a set of descriptors (an
    epoll instance) gives those that are ready in the order in which they have waited.
 4. One read takes no more of a connection than ``Bounds.read_bytes``, about eight messages.
@@ -61,6 +62,7 @@ class Owner:
         "_dropping",
         "_epoll",
         "_holding",
+        "_overspent",
         "_pod_of",
         "_queue",
         "_sets",
@@ -82,7 +84,8 @@ class Owner:
         self._pod_of: dict[Connection, str] = {}  # of those that have said so
         self._dropping: dict[Connection, None] = {}
         self._holding: dict[Connection, None] = {}
-        self._backlogged = False
+        self._backlogged = False  # it had more to say than was read
+        self._overspent = False  # it took all of its share, or more
         queue.hub.loop.add_reader(self._epoll.fileno(), self._ready)
 
     # ---- who belongs to it -------------------------------------------------------------------
@@ -158,6 +161,13 @@ class Owner:
     # ---- reading -----------------------------------------------------------------------------
 
     def _ready(self) -> None:
+        if self._overspent:
+            self._queue.stand_in_line(self)
+        else:
+            self.read()
+
+    def read(self) -> None:
+        """As much as its share of the round allows."""
         queue = self._queue
         clock = queue.hub.clock
         began_ns = clock()
@@ -167,7 +177,8 @@ class Owner:
         more = True
         while more and not self._epoll.closed:
             more = self._read_batch(ends_ns)
-        self._note_backlog(clock() >= ends_ns)
+        self._overspent = clock() >= ends_ns
+        self._note_backlog(self._overspent)
         queue.hub.counters.callbacks.add(clock() - began_ns)
 
     def _read_batch(self, ends_ns: int) -> bool:
@@ -219,6 +230,8 @@ class FairQueue:
         self._least_ns = bounds.round_least_ns
         self._owners: dict[str, Owner] = {}
         self._backlogged: set[Owner] = set()
+        self._line: dict[Owner, None] = {}  # rule 2, the first first
+        self._line_called = False
 
     def add(self, connection: Connection, key: str) -> Owner:
         """It is read from now on, in its owner's turn. Raises OSError when there are no descriptors left."""
@@ -232,6 +245,28 @@ class FairQueue:
         """It has no connection left."""
         del self._owners[owner.key]
         self._backlogged.discard(owner)
+        self._line.pop(owner, None)
+
+    def stand_in_line(self, owner: Owner) -> None:
+        self._line[owner] = None
+        self._call_line()
+
+    def _call_line(self) -> None:
+        """After all who are ready now."""
+        if not self._line_called:
+            self._line_called = True
+            self.hub.loop.call_soon(self._read_line)
+
+    def _read_line(self) -> None:
+        self._line_called = False
+        ends_ns = self.hub.clock() + self._round_ns
+        for owner in list(self._line):
+            if self._line.pop(owner, True) is None:  # reading another may have ended it
+                owner.read()
+            if self.hub.clock() >= ends_ns:
+                break
+        if self._line:
+            self._call_line()
 
     def note_backlog(self, owner: Owner, backlogged: bool) -> None:
         if backlogged:

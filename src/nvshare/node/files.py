@@ -3,7 +3,8 @@
 1. Only a regular file of root or of our own user is read, and only up to a bound. A pipe, device, directory
    or link is not even opened: some wait when they are, and some do things.
 2. A file is written whole under another name first, one that was not there before.
-3. What cannot be used is kept under another name, for people; of several the newest.
+3. What cannot be used is kept under another name, for people; of several the newest. What can be used in part
+   keeps its own name beside, until it is replaced: whoever ends before that leaves no less than it found.
 """
 
 from __future__ import annotations
@@ -94,9 +95,11 @@ def replace(path: Path, content: bytes) -> int:
     return descriptor
 
 
-def set_aside(path: Path) -> Path:
+def set_aside(path: Path, stays: bool = False) -> Path:
     """Rule 3; its new name. Raises OSError."""
     names = [path.with_name(f"{path.name}.unusable{number}") for number in ("", *_numbers())]
+    if stays and _is_same(path, names[0]):
+        return names[0]
     with contextlib.suppress(FileNotFoundError, IsADirectoryError):
         names[-1].unlink()
     with contextlib.suppress(OSError):  # a directory that is empty
@@ -104,8 +107,18 @@ def set_aside(path: Path) -> Path:
     for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
         with contextlib.suppress(FileNotFoundError):
             newer.rename(older)
-    path.rename(names[0])
+    if stays:
+        names[0].hardlink_to(path)
+    else:
+        path.rename(names[0])
     return names[0]
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), other.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _numbers() -> list[str]:

@@ -13,7 +13,7 @@ import msgspec
 from nvshare.node import checkpoint, journal, logs
 from nvshare.node.checkpoint import Saved
 from nvshare.node.files import Unusable
-from nvshare.node.journal import Came, Entry, Journal, Left
+from nvshare.node.journal import Came, Entry, Journal, Left, Said
 from nvshare.node.salvage import KINDS, LimitRow, SavedClient
 
 
@@ -21,6 +21,9 @@ class FormerLife(NamedTuple):
     saved: Saved | None  # None: there was no daemon, or nothing of it can be used
     entries: Sequence[Entry]  # of its journal, those that no checkpoint covers
     covered: int  # the last of those that one does
+
+    def without_clients(self) -> FormerLife:
+        return self if self.saved is None else self._replace(saved=checkpoint.without_clients(self.saved))
 
     def journal(self, directory: Path, events: Counter[str]) -> Journal:
         """It goes on, from the checkpoint that is on disk."""
@@ -37,14 +40,17 @@ def load(directory: Path, now_ns: int) -> FormerLife:
     found = [entry for entry in _journal_of(written, directory) if entry.number > covered]
     if not found:
         return FormerLife(written, (), covered)
-    replayed, used, complaints = replay(written or _nothing(now_ns), found)
+    base = written or _nothing(now_ns)
+    replayed, used, complaints = replay(base, found)
     try:
         checkpoint.rehearse(replayed, now_ns)
-    except Unusable as error:
-        journal.set_aside(directory, error)
-        return FormerLife(written, (), max(entry.number for entry in found))
+    except (
+        Unusable
+    ) as error:  # who came spoils it: without them it is the checkpoint and the limits set since
+        replayed, used, complaints = replay(base, [entry for entry in found if isinstance(entry, Said)])
+        complaints.insert(0, str(error))
     if complaints:
-        journal.set_aside(directory, complaints[0], unusable_entries=len(complaints), used=len(used))
+        journal.set_aside(directory, complaints[0], True, unusable_entries=len(complaints), used=len(used))
     return FormerLife(replayed, used, covered)
 
 
@@ -109,6 +115,8 @@ def _client(entry: Came, former: SavedClient | None) -> SavedClient:
         billed_busy_ns=0,
         worked_ns=0,
         heard_ns=entry.at_ns,
+        owner=entry.owner,
+        image=entry.image,
     )
     if former is None:
         return new

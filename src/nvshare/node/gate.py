@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final
 
 from starlette.applications import Starlette
 from uvicorn.config import Config as HttpConfig
@@ -14,32 +14,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from nvshare.node import logs
+from nvshare.node.askers import OPERATOR
 from nvshare.node.bounds import Bounds
+from nvshare.node.refusals import Refusal
 from nvshare.node.roster import Roster
 from nvshare.pods.identity import IdentityError, identify
 
-_BODY: Final = b'{"error":"not permitted: root or the daemon\'s own user, outside containers"}'
-_FORBIDDEN: Final = (
-    b"HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: "
-    + str(len(_BODY)).encode()
-    + b"\r\n\r\n"
-    + _BODY
-)
+_WHY: Final = "not permitted: root or the daemon's own user, outside containers"
 IDLE_SEC: Final = 60
-REFUSAL_SEC: Final = 2
-
-
-class _Refusal(asyncio.Protocol):
-    """Says no, and waits for the peer to hang up: closing on unread bytes would take our answer with it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        stream = cast(asyncio.Transport, transport)
-        stream.write(_FORBIDDEN)
-        stream.write_eof()
-        self._loop.call_later(REFUSAL_SEC, stream.abort)
 
 
 class Gate:
@@ -73,14 +55,14 @@ class Gate:
         os.close(pidfd)
         if not self._roster.trusted(peer):
             self._roster.note_refused(peer, "not_permitted", "control socket")
-            opening = self._loop.create_task(self._open(connection, lambda: _Refusal(self._loop)))
+            opening = self._loop.create_task(self._open(connection, lambda: Refusal(self._loop, 403, _WHY)))
         else:
             opening = self._loop.create_task(self._open(connection, self._serve))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
 
     def _serve(self) -> H11Protocol:
-        return H11Protocol(self._http, self._state, {}, self._loop)
+        return H11Protocol(self._http, self._state, {"asker": OPERATOR}, self._loop)
 
     async def _open(self, connection: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
         try:

@@ -32,7 +32,7 @@ class HealthWatch:
         self._counts_told, self._fault_told, self._told_ns = counts, health.last_fault, now_ns
         logs.event(
             logging.ERROR,
-            "the scheduler found a fault of its own",
+            "the scheduler found an inconsistency in its own books",
             fault=health.last_fault,
             books_wrong=health.books_wrong,
             clock_went_back=health.clock_went_back,

@@ -155,7 +155,7 @@ class Hub:
         if now_ns - since_ns <= PROBE_NS:
             return
         self.counters.standstills.add(now_ns - since_ns)
-        words = "the daemon stood still; that time is billed to nobody"
+        words = "the daemon was held up; nobody is billed for that time"
         self.repeats.warning("stood still", logs.OURSELVES, words, ms=(now_ns - since_ns) // NS_PER_MS)
         self.perform(self.scheduler.handle(StoodStill(since_ns), now_ns))
 

@@ -3,7 +3,8 @@
 1. Each entry is one line, written in one call before whoever caused it is answered. Nothing is synced: what
    the kernel was given survives us, and a machine that goes down ends the clients, too.
 2. A line counts by itself, by its checksum. A last one that is torn is ignored: nobody was answered. If
-   others cannot be used, the file is set aside with one line in the log, and those that can be used are used.
+   others cannot be used, the file is set aside with one line in the log, and those that can be used are used;
+   it stays in its place as well until it is begun anew.
 3. Entries are numbered. A checkpoint tells the number of the last one it covers; the file is emptied when
    that is all, and written anew without the covered ones when it is large.
 4. What cannot be written is counted, and told when it begins and when it is over; nobody is refused for it.
@@ -55,6 +56,8 @@ class Came(msgspec.Struct, frozen=True, tag="came", array_like=True):
     gpu: str
     epoch: int
     number: int = 0
+    owner: str = ""
+    image: str = ""
 
 
 class Left(msgspec.Struct, frozen=True, tag="left", array_like=True):
@@ -106,17 +109,17 @@ def decode(raw: bytes, boot_id: str) -> tuple[Found, list[str]]:
     *lines, torn = raw.split(b"\n")
     if not lines:
         if torn[: len(_MAGIC)] != _MAGIC[: len(torn)]:
-            raise Unusable("it is no journal")
+            raise Unusable("it is not a journal")
         return Found(NO_CHECKPOINT, []), []
     words = lines[0].split(b" ")
     if len(words) < 3 or words[0] != _MAGIC:
-        raise Unusable("it is no journal")
+        raise Unusable("it is not a journal")
     if words[1] != str(VERSION).encode():
         raise Unusable(f"it has version {words[1][:20].decode(errors='replace')}, ours is {VERSION}")
     if words[2] != boot_id.encode():
         raise Unusable("it is from another boot")
     if len(words) != 4 or not words[3].isdigit() or len(words[3]) > 20:
-        raise Unusable("it does not tell its checkpoint")
+        raise Unusable("it does not name its checkpoint")
     entries: list[Entry] = []
     complaints: list[str] = []
     for number, line in enumerate(lines[1:], 2):
@@ -138,14 +141,14 @@ def load(directory: Path, boot_id: str) -> Found:
         set_aside(directory, error)
         return Found(NO_CHECKPOINT, [])
     if complaints:
-        set_aside(directory, complaints[0], unusable_lines=len(complaints), used=len(found.entries))
+        set_aside(directory, complaints[0], True, unusable_lines=len(complaints), used=len(found.entries))
     return found
 
 
-def set_aside(directory: Path, why: object, **fields: object) -> None:
+def set_aside(directory: Path, why: object, stays: bool = False, **fields: object) -> None:
     path = directory / FILE
     try:
-        kept_as = files.set_aside(path)
+        kept_as = files.set_aside(path, stays)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -235,14 +238,22 @@ class Journal:
 
     def _put(self, line: bytes) -> None:
         """The last of the uncovered ones."""
-        lost = self._file < 0 or os.fstat(self._file).st_nlink == 0
-        if lost or self.error or self._bytes + len(line) > BYTES_MAX:
+        if self._lost() or self.error or self._bytes + len(line) > BYTES_MAX:
             self._begin_anew()  # what could not be written before is still to be written
             return
         written = os.write(self._file, line)
         if written < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._bytes += written
+
+    def _lost(self) -> bool:
+        """The next daemon would not find it: it was removed or renamed, or its directory was."""
+        if self._file < 0:
+            return True
+        try:
+            return not os.path.samestat(os.fstat(self._file), os.lstat(self._path))
+        except FileNotFoundError:
+            return True
 
     def _begin_anew(self) -> None:
         """Without what is covered. The more there is the longer it takes: if it fails, not again at once."""
@@ -258,5 +269,5 @@ class Journal:
         self._events[FAILED] += 1
         why = str(error) or repr(error)
         if why != self.error:  # one line for all that fail for the same reason
-            logs.warning("journal not written, it is tried again", why=repr(error))
+            logs.warning("journal not written, it will be retried", why=repr(error))
         self.error = why

@@ -79,6 +79,7 @@ class Listener:
     def _ready(self) -> None:
         if not self._reading:
             return
+        ends_ns = time.monotonic_ns() + self._bounds.accepts_ns
         for _ in range(self._bounds.accepts_per_callback):
             if self._full():
                 self._counters.events["accept_paused_full"] += 1
@@ -92,6 +93,8 @@ class Listener:
             except Exhausted:
                 self._kept.append(connection)
                 self._exhausted("what the kernel tells of a peer cannot be read")
+                return
+            if time.monotonic_ns() >= ends_ns:
                 return
 
     def _next(self) -> socket.socket | None:
@@ -114,7 +117,7 @@ class Listener:
         now_ns, last_ns = time.monotonic_ns(), self._counters.exhausted_ns
         self._counters.exhausted_ns = now_ns
         if last_ns < 0 or now_ns - last_ns > self._bounds.exhausted_calm_ns:
-            logs.warning("out of descriptors or memory, connections wait", why=why)
+            logs.warning("out of file descriptors or memory: connections wait", why=why)
         self._stop_reading()
         if self._pause is None:
             self._pause = self._loop.call_later(self._bounds.exhausted_pause_ns / 1e9, self._resume)

@@ -28,6 +28,9 @@ class Member:
     connection: Connection | None = None
     command: str = ""
     told: ClientRecord | None = None  # of a former: how far its counters had come
+    owner: str = ""  # whose places it takes; empty: as ``owner`` below tells
+    image: str = ""  # which program it was, as ``Peer`` tells it
+    gave_up: bool = False  # its process was refused to resume it, and knows that it must register afresh
 
 
 class Ended(NamedTuple):
@@ -45,10 +48,10 @@ def ended(member: Member) -> Ended:
 
 
 def owner(member: Member) -> str:
-    """Whose lines in the log it causes."""
-    return member.pod if member.in_pod else f"uid:{member.uid}"
+    """Whose places it takes, and whose lines in the log it causes."""
+    return member.owner or (member.pod if member.in_pod else f"uid:{member.uid}")
 
 
 def role(member: Member) -> Role:
-    """Whoever registers afresh in the role it had before has given up the former one."""
+    """What a process is; it may have several clients in it."""
     return (member.process, member.pod, member.gpu)

@@ -6,6 +6,9 @@
    lives, with the id and epoch it was given, and only from the same process.
 4. Every refusal is one reason word: told to the peer, counted, and logged at a bounded rate.
 5. Who comes, and what limits are set, is in the journal before anybody is answered.
+6. Who lost its connection may come back while its process lives, and its memory stays charged. Its process
+   may have other clients meanwhile, so that it registers says nothing; but one that has executed another
+   program, that had nothing, or that was told to register afresh does not come back.
 """
 
 from __future__ import annotations
@@ -13,23 +16,28 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections import Counter, deque
+from collections import deque
 from typing import Final
 
 from nvshare.core import events
 from nvshare.core.account import NEVER
-from nvshare.core.limits import MEMORY_MAX_BYTES, PodLimits
+from nvshare.core.limits import PodLimits
 from nvshare.gpu.inventory import Device, GpuError, Inventory
 from nvshare.node import logs, members
 from nvshare.node.bounds import Bounds
-from nvshare.node.connection import Connection
+from nvshare.node.connection import Connection, figure
 from nvshare.node.drains import GPU_DRAINING, Drains
+from nvshare.node.environment import EnvironmentLimits
 from nvshare.node.fair_queue import FairQueue
+from nvshare.node.former_processes import FormerProcesses
 from nvshare.node.hub import Hub
 from nvshare.node.journal import Came, Entry, Journal, Left, Said
 from nvshare.node.members import NO_CLIENT, Ended, Member, Role
 from nvshare.node.operators import Operators
-from nvshare.node.runs import Runs
+from nvshare.node.places import Places
+from nvshare.node.pod_owners import PodOwners
+from nvshare.node.request_heads import TakeRequest, refuse_request
+from nvshare.node.runs import OF_ITS_USER, Runs
 from nvshare.node.termination import Terminations
 from nvshare.node.unregistered import Unregistered
 from nvshare.pods.cgroups import HOST, Place
@@ -40,22 +48,20 @@ from nvshare.pods.identity import (
     Peer,
     Process,
     command_of,
+    has_hung_up,
     identify,
-    open_process,
     owner_of,
     unseen_peer,
 )
 from nvshare.pods.tenancy import Tenancy
 from nvshare.wire.dialects import V3
 from nvshare.wire.lifecycle import State
-from nvshare.wire.messages import Message, MessageType
+from nvshare.wire.messages import LIMIT_SOURCES, Message, MessageType
 
 NOBODY: Final = Peer(Process(0, 0), -1, HOST)
 """Whoever cannot be told: has no rights and no client."""
 NOT_KNOWN: Final = PodLimits(memory_bytes=0, core_percent=0)
 """For whoever's pod is not known: what it was told before holds on."""
-ENVIRONMENT: Final = "env"
-"""The source of a limit that a client's environment stated; it ends with the pod's last client."""
 
 
 class Roster:
@@ -72,13 +78,15 @@ class Roster:
         self.ended: deque[Ended] = deque(maxlen=bounds.clients)  # the last ones
         self._absent: dict[Role, list[Member]] = {}  # members and formers without a connection
         self.unregistered = Unregistered(bounds)
-        self.runs = Runs(hub, tenancy, self._is_used, self.set_limits)
+        self._places = Places(bounds)
+        self._former_processes = FormerProcesses(hub.loop, self.forget_former)
+        self.runs = Runs(hub, tenancy, self._places.has_pod, self._withdraw)
+        self.owners = PodOwners(hub, self.formers, self.set_limits)
+        self.take_request: TakeRequest = refuse_request
+        self._environment = EnvironmentLimits(hub, self._places.clients_of, self.set_limits)
         self.drains = Drains()
         self.terminations = Terminations(hub, self.members, self.formers)
         self._operators = Operators(own_place, self._obey, self.note_refused)
-        self._per_pod: Counter[str] = Counter()
-        self._per_uid: Counter[int] = Counter()
-        self._repeats = hub.repeats
         self._queue = FairQueue(hub, bounds)
         self._came: dict[Role, int] = {}  # when a process last registered or resumed
         self.journal: Journal | None = None
@@ -91,6 +99,10 @@ class Roster:
 
     def welcome(self, connection_socket: socket.socket) -> None:
         now_ns = self.hub.clock()
+        if has_hung_up(connection_socket):  # who it was costs far more to find out
+            self.hub.counters.events["hung_up_unheard"] += 1
+            connection_socket.close()
+            return
         refusal = ""
         try:
             peer, pidfd = identify(connection_socket)
@@ -181,7 +193,7 @@ class Roster:
     def _strike_out(self, member: Member, reason: str) -> None:
         """Out of our books, with its connection; the core is told by whoever calls."""
         del self.members[member.client]
-        self._count(member, -1)
+        self._give_place_back(member)
         self.hub.told.pop(member.client, None)
         self._close_pidfd(member.pidfd)
         if member.connection is not None:
@@ -197,33 +209,39 @@ class Roster:
         if not self._absent[role]:
             del self._absent[role]
 
-    def _is_used(self, pod: str) -> bool:
-        """A process of it is here, or may come back."""
-        return pod in self._per_pod or any(former.pod == pod for former in self.formers.values())
-
     def _withdraw_environment(self, member: Member) -> None:
-        if self._is_used(member.pod):
+        if self._places.has_pod(member.pod):
             return
-        if self.hub.scheduler.limits.said_by(member.pod, ENVIRONMENT) != (None, None, None):
-            self.set_limits(events.LimitsSet(member.pod, ENVIRONMENT), members.owner(member))
+        self._environment.withdraw(member.pod, members.owner(member))
+        said = self.hub.scheduler.limits.said(member.pod)
+        if any(source in said for source in OF_ITS_USER) and not self.tenancy.has_run(member.pod):
+            self._withdraw(member.pod, OF_ITS_USER, members.owner(member))
 
-    def _count(self, member: Member, step: int) -> None:
-        self._per_pod[member.pod] += step
-        if not self._per_pod[member.pod]:
-            del self._per_pod[member.pod]
-        if not member.in_pod:
-            self._per_uid[member.uid] += step
-            if not self._per_uid[member.uid]:
-                del self._per_uid[member.uid]
+    def _withdraw(self, pod: str, sources: tuple[str, ...], owner: str = logs.OPERATOR) -> None:
+        for source in sources:
+            if self.hub.scheduler.limits.said_by(pod, source) != (None, None, None):
+                self.set_limits(events.LimitsSet(pod, source), owner)
+
+    def is_here(self, pod: str) -> bool:
+        """A process of it is registered, or a run."""
+        return self._places.has_pod(pod) or self.tenancy.has_run(pod)
+
+    def _take_place(self, member: Member) -> None:
+        self._places.take(member)
+        self.owners.count(member, 1)
+
+    def _give_place_back(self, member: Member) -> None:
+        self._places.give_back(member)
+        self.owners.count(member, -1)
 
     def note_refused(self, peer: Peer, reason: str, detail: str) -> None:
         self.hub.counters.refused[reason] += 1
         fields = {"reason": reason, "pid": peer.process.pid, "uid": peer.uid, "detail": detail}
-        self._repeats.warning("refused", owner_of(peer), **fields)
+        self.hub.repeats.warning("refused", owner_of(peer), **fields)
 
     def _tell(self, words: str, member: Member, **fields: object) -> None:
         named = {"client": f"{member.client:016x}", "pod": member.pod, "gpu": member.gpu, **fields}
-        self._repeats.info(words, members.owner(member), **named)
+        self.hub.repeats.info(words, members.owner(member), **named)
 
     # ---- rights ------------------------------------------------------------------------------
 
@@ -242,11 +260,11 @@ class Roster:
             self.set_scheduling(message.type is MessageType.SCHED_ON)
 
     def set_slice(self, seconds: int) -> None:
-        self._repeats.info("slice set", logs.OPERATOR, seconds=seconds)
+        self.hub.repeats.info("slice set", logs.OPERATOR, seconds=seconds)
         self.hub.feed(events.SliceSet(seconds * 1_000_000_000))
 
     def set_scheduling(self, on: bool) -> None:
-        self._repeats.info("scheduling set", logs.OPERATOR, on=on)
+        self.hub.repeats.info("scheduling set", logs.OPERATOR, on=on)
         self.hub.feed(events.SchedulingSet(on))
 
     # ---- limits ------------------------------------------------------------------------------
@@ -256,6 +274,23 @@ class Roster:
 
     def limits(self, pod: str) -> PodLimits:
         return self.hub.scheduler.limits.of(pod)
+
+    def terms(self, client: int) -> tuple[int, int, int]:
+        """For TERMS."""
+        member = self.members[client]
+        limits, gpu = self.limits(member.pod), self.hub.scheduler.gpus.get(member.gpu)
+        sources = (limits.memory_source, limits.core_source)
+        memory_source, core_source = (LIMIT_SOURCES.index(source) for source in sources)
+        return memory_source, core_source, gpu.residence.total_bytes if gpu is not None else 0
+
+    def _tell_terms(self, pod: str) -> None:
+        """To all of its processes."""
+        for gpu in self.hub.scheduler.gpus.values():
+            tenant = gpu.tenants.get(pod)
+            for client in tenant.clients if tenant is not None else ():
+                connection = self.hub.told.get(client)
+                if connection is not None:
+                    connection.tell_terms()
 
     def set_limits(self, word: events.LimitsSet, owner: str = logs.OPERATOR) -> PodLimits:
         """One source's word on a pod's limits; the lines are those that operators' tools look for.
@@ -267,16 +302,18 @@ class Roster:
         if after.memory_bytes != before.memory_bytes:
             words = f"Memory limit changed for pod {word.pod}"
             figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}
-            self._repeats.info("Memory limit changed", owner, words, source=after.memory_source, **figures)
+            self.hub.repeats.info("Memory limit changed", owner, words, source=after.memory_source, **figures)
         if after.core_percent != before.core_percent:
             words = f"Compute limit changed for pod {word.pod}"
             figures = {"from_percent": before.core_percent, "to_percent": after.core_percent}
-            self._repeats.info("Compute limit changed", owner, words, source=after.core_source, **figures)
+            self.hub.repeats.info("Compute limit changed", owner, words, source=after.core_source, **figures)
         self.hub.announcing = owner  # each connection tells what it sends, and when it does
         try:
             self.hub.feed(word)
         finally:
             self.hub.announcing = ""
+        if (after.memory_source, after.core_source) != (before.memory_source, before.core_source):
+            self._tell_terms(word.pod)
         return after
 
     def _keep_word(self, word: events.LimitsSet) -> None:
@@ -293,7 +330,7 @@ class Roster:
     def register(self, connection: Connection, message: Message) -> None:
         peer = connection.peer
         if connection.refusal:
-            self._refuse(connection, connection.refusal, "not known who it is")
+            self._refuse(connection, connection.refusal, "its identity is unknown")
             return
         pod, passed_over = self.tenancy.tenant_of(
             peer, message.pod_namespace, message.pod_name, self.trusted(peer)
@@ -305,19 +342,20 @@ class Roster:
             return
         if passed_over:
             self.hub.counters.events["pod_claim_passed_over"] += 1
-        if device.key in self.drains and not self._is_there((peer.process, pod, device.key)):
+        if device.key in self.drains and not self._places.has_role((peer.process, pod, device.key)):
             self._refuse(connection, GPU_DRAINING, f"gpu {device.key}, pod {pod}", pod)
             return
-        self._supersede(peer.process, pod, device.key)
-        reason = self._crowded(peer, pod)
+        self._supersede(connection, pod, device.key)
+        self.owners.apply(pod, peer)
+        reason = self._places.crowded(pod, owner_of(peer), bool(peer.place.pod_uid))
+        if not reason and self.owners.too_many(peer, pod):
+            reason = "too_many_pods"
         if reason:
             self._refuse(connection, reason, f"pod {pod}", pod)
             return
         self.see(device)
         if message.memory_limit_bytes and connection.dialect.version >= V3.version:
-            memory_bytes = min(message.memory_limit_bytes, MEMORY_MAX_BYTES)
-            word = events.LimitsSet(pod, ENVIRONMENT, memory_bytes)
-            self.set_limits(word, owner_of(peer))
+            self._environment.say(pod, message.memory_limit_bytes, owner_of(peer))
         member = self._enter(connection, pod, device.key)
         self._note_came(member, self.hub.clock())
         self._keep_client(member)
@@ -348,21 +386,6 @@ class Roster:
         if device.key not in self.hub.scheduler.gpus:
             self.hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
 
-    def _is_there(self, role: Role) -> bool:
-        """With a connection or without."""
-        pod = role[1]
-        is_here = pod in self._per_pod and any(members.role(one) == role for one in self.members.values())
-        return is_here or role in self._absent
-
-    def _crowded(self, peer: Peer, pod: str) -> str:
-        if len(self.members) >= self.bounds.clients:
-            return "too_many_clients"
-        if not peer.place.pod_uid and self._per_uid[peer.uid] >= self.bounds.clients_per_uid:
-            return "too_many_of_user"
-        if self._per_pod[pod] >= self.bounds.clients_per_pod:
-            return "too_many_in_pod"
-        return ""
-
     def _refuse(self, connection: Connection, reason: str, detail: str, pod: str = "") -> None:
         """It is told what its pod may have, if that is known, and keeps to that without us."""
         self.note_refused(connection.peer, reason, detail)
@@ -378,63 +401,86 @@ class Roster:
         in_pod = bool(peer.place.pod_uid)
         pidfd = connection.pidfd
         terms = (in_pod, pod, gpu, self.epoch, pidfd, connection, peer.command)
-        member = Member(client, peer.process, peer.uid, *terms)
+        member = Member(client, peer.process, peer.uid, *terms, owner=owner_of(peer), image=peer.image)
         self.members[client] = member
-        self._count(member, 1)
+        self._take_place(member)
         self.hub.told[client] = connection
         connection.become(client, pod)
         return member
 
     def _keep_client(self, member: Member, former: int = 0) -> None:
         whose = (*member.process, member.uid, member.in_pod, member.pod, member.gpu, member.epoch)
-        self._keep(Came(self.hub.clock(), member.client, former, *whose))
+        came = Came(self.hub.clock(), member.client, former, *whose, owner=member.owner, image=member.image)
+        self._keep(came)
 
     def _registered(self, connection: Connection, member: Member, words: str) -> None:
         self._leave_unregistered(connection)
         self._tell(words, member, pid=member.process.pid, dialect=connection.dialect.name)
 
-    def _supersede(self, process: Process, pod: str, gpu: str) -> None:
-        """A process that registers afresh has given up what it was before."""
-        for absent in list(self._absent.get((process, pod, gpu), ())):
+    def _supersede(self, newcomer: Connection, pod: str, gpu: str) -> None:
+        """Rule 6."""
+        for absent in list(self._absent.get((newcomer.peer.process, pod, gpu), ())):
+            if self._may_return(absent, newcomer):
+                continue
             self._keep(Left(absent.client))
             if absent.client in self.members:
                 self._member_gone(absent, "registered afresh")
             else:
                 self.forget_former(absent)
 
+    def _may_return(self, absent: Member, newcomer: Connection) -> bool:
+        """With memory that is charged to it."""
+        other_program = absent.image and newcomer.peer.image and absent.image != newcomer.peer.image
+        if absent.gave_up or other_program or newcomer.dialect.version < V3.version:
+            return False
+        client = self.hub.scheduler.clients.get(absent.client)
+        if client is None:  # nobody knows how much it had taken of its lease
+            return self.limits(absent.pod).memory_bytes > 0
+        share = client.tenant.memory.shares[absent.client]
+        return bool(share.used_bytes or share.reserved_bytes)
+
     # ---- resuming ----------------------------------------------------------------------------
 
     def expect(self, former: Member) -> bool:
-        """A member of the former life; False if its process is dead, or cannot be watched."""
-        try:
-            pidfd = open_process(former.process)
-        except OSError as error:
-            self._repeats.warning("former client not expected", members.owner(former), why=error)
+        """A member of the former life; False if its process is dead, or there is no place to keep for it."""
+        why: object = self._places.crowded(former.pod, members.owner(former), former.in_pod)
+        if not why:
+            try:
+                if not self._former_processes.watch(former):
+                    return False
+            except OSError as error:
+                why = error
+        if why:
+            self.hub.repeats.warning(
+                "a client of the previous daemon is not expected back", members.owner(former), why=why
+            )
             return False
-        if pidfd is None:
-            return False
-        former.pidfd = pidfd
         former.command = command_of(former.process.pid)
         self.formers[former.client] = former
+        self._take_place(former)
         self._absent.setdefault(members.role(former), []).append(former)
-        self.hub.loop.add_reader(pidfd, self.forget_former, former)
         return True
 
     def forget_formers(self) -> None:
         """All of them, for another roster: nobody has been told of them yet."""
         for former in self.formers.values():
-            self._close_pidfd(former.pidfd)
+            self._former_processes.forget(former)
         self.formers.clear()
 
     def forget_former(self, former: Member) -> None:
-        if self.formers.pop(former.client, None) is None:
+        if former.client not in self.formers:
             return
+        self._stop_expecting(former)
         self.ended.append(members.ended(former))
-        self._no_longer_absent(former)
-        self._close_pidfd(former.pidfd)
         self.hub.feed(events.FormerGone(former.client, former.gpu))
         self._withdraw_environment(former)
         self.runs.forget_soon(former.pod)
+
+    def _stop_expecting(self, former: Member) -> None:
+        del self.formers[former.client]
+        self._give_place_back(former)
+        self._no_longer_absent(former)
+        self._former_processes.forget(former)
 
     def resume(self, connection: Connection, message: Message) -> None:
         former = self.formers.get(message.id) or self.members.get(message.id)
@@ -444,6 +490,8 @@ class Roster:
         reason = self._why_not(former, connection.peer, message.gpu_uuid, epoch)
         reason = connection.refusal or reason
         if former is None or reason:
+            if former is not None and former.process == connection.peer.process:
+                former.gave_up = True  # what it has it tells under another id
             self._refuse(connection, reason or "unknown_client", f"RESUME of {message.id:016x}")
             return
         restarted = former.client not in self.members
@@ -453,13 +501,13 @@ class Roster:
         self._note_came(former, now_ns)
         if not restarted:
             self._strike_out(former, "replaced")  # one event: in between its pod would have less than it has
-        elif self.formers.pop(former.client, None) is not None:
-            self._no_longer_absent(former)
-            self._close_pidfd(former.pidfd)
+        else:
+            self._stop_expecting(former)
         # After a restart it keeps its id, and so do its series.
         member = self._enter(connection, former.pod, former.gpu, former.client if restarted else 0)
         if not restarted:
             self._keep_client(member, former.client)
+        self.owners.apply(member.pod, connection.peer)  # they may be others than the former daemon's
         self.hub.feed(
             events.ClientResumed(
                 client=member.client,
@@ -468,11 +516,11 @@ class Roster:
                 former=former.client,
                 holds=held_ns > 0,
                 wants=request > 0,
-                busy_ns=busy_ns,
-                used_bytes=used_bytes,
+                busy_ns=figure(busy_ns),
+                used_bytes=figure(used_bytes),
                 reserve_seq=reserve_seq,
                 reserve_bytes=reserve_bytes,
-                worked_ns=worked_ns,
+                worked_ns=figure(worked_ns),
             )
         )
         self._registered(connection, member, "client resumed")
@@ -512,6 +560,11 @@ class Roster:
         if peer.place.pod_uid and former.pod != f"pod:{peer.place.pod_uid}":
             return "wrong_pod"
         return ""
+
+    def say_ending(self) -> None:
+        """To all clients, so that who waits for the GPU runs on at once."""
+        for connection in list(self.hub.told.values()):
+            connection.say_ending()
 
     def close(self) -> None:
         for connection in [*self.unregistered, *(m.connection for m in self.members.values())]:

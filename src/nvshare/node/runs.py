@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Final
 
-from nvshare.core.events import LimitsSet
+from nvshare.core.limits import OF_OWNER
 from nvshare.node import logs
 from nvshare.node.hub import Hub
 from nvshare.pods.identity import Process, open_process
 from nvshare.pods.tenancy import Run, Tenancy
+
+OF_ITS_USER: Final = ("user", *OF_OWNER)
+"""Sources of limits that end with the pod's last run and last process."""
 
 
 class Runs:
@@ -21,13 +25,13 @@ class Runs:
         hub: Hub,
         tenancy: Tenancy,
         is_used: Callable[[str], bool],
-        set_limits: Callable[[LimitsSet], object],
+        withdraw: Callable[[str, tuple[str, ...]], None],
     ) -> None:
-        """``is_used`` tells whether a pod has processes."""
+        """``is_used`` tells whether a pod has processes; ``withdraw`` takes back what sources said on it."""
         self._hub = hub
         self._tenancy = tenancy
         self._is_used = is_used
-        self._set_limits = set_limits
+        self._withdraw = withdraw
 
     def add(self, process: Process, run: Run) -> bool:
         """``nvshare run`` starts something in a pod; False if that process is dead already."""
@@ -48,7 +52,7 @@ class Runs:
         try:
             ended = run.ended or not self.add(process, run)
         except OSError as error:  # it cannot be watched, so it counts while something of its pod is here
-            logs.warning("run of the former life cannot be watched", pod=run.pod, why=error)
+            logs.warning("a run of the previous daemon's time cannot be watched", pod=run.pod, why=error)
             ended = True
         if ended:
             self._tenancy.add_run(process, run._replace(ended=True))
@@ -69,4 +73,4 @@ class Runs:
     def _forget(self, pod: str) -> None:
         if not self._is_used(pod) and self._tenancy.forget_ended(pod):
             self._hub.changed = True
-            self._set_limits(LimitsSet(pod, "run"))
+            self._withdraw(pod, ("run", *OF_ITS_USER))

@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from nvshare.core.account import WHOLE
-from nvshare.core.books.figures import PodTotals
+from nvshare.core.books.pod_figures import PodTotals
 from nvshare.core.limits import LimitsBook
+from nvshare.node.bounds import FIGURE_MAX
 from nvshare.node.members import NO_CLIENT
 from nvshare.pods.tenancy import RUNS_MAX, Run, parse_pod
 
 PID_MAX: Final = 1 << 22
 UID_MAX: Final = (1 << 32) - 1
-_NS_MAX: Final = 1 << 62
 _UNSIGNED_MAX: Final = (1 << 64) - 1
 _NAME_MAX: Final = 256
 CLIENTS_MAX: Final = 65_536
@@ -49,6 +49,8 @@ class SavedClient(msgspec.Struct, frozen=True):
     may_have_bytes: int = -1
     """Of its pod's memory; -1: nobody knows."""
     memory_bytes: int = 0
+    owner: str = ""
+    image: str = ""
 
 
 LimitRow = tuple[str, str, int | None, int | None, bool | None]
@@ -56,6 +58,34 @@ LagRow = tuple[str, str, int]
 RunRow = tuple[int, int, Run]
 DepartedRow = tuple[str, str, PodTotals]
 PresentRow = tuple[str, str, PodTotals, int]  # the last: at which rate it is entitled
+
+
+FIGURES: Final = {
+    "billed_busy_ns": (-FIGURE_MAX, FIGURE_MAX),
+    "worked_ns": (-FIGURE_MAX, FIGURE_MAX),
+    "heard_ns": (-FIGURE_MAX, FIGURE_MAX),
+    "excess_ns": (-FIGURE_MAX, FIGURE_MAX),
+    "part_permille": (0, 1000),
+    "may_have_bytes": (-1, FIGURE_MAX),
+    "memory_bytes": (0, FIGURE_MAX),
+}
+"""Of a client: what each can be. What is written down is made to fit, what is read must."""
+
+
+def fit(value: int, least: int = -FIGURE_MAX, most: int = FIGURE_MAX) -> int:
+    """Sums of what clients said may be beyond all that a file can hold; one client must not spoil it."""
+    return max(least, min(most, value))
+
+
+def fit_totals(totals: PodTotals) -> PodTotals:
+    figures = totals._asdict()
+    counts = tuple(map(fit, figures.pop("wait_counts")))
+    fitting = {name: fit(figure, _least(name)) for name, figure in figures.items()}
+    return totals._replace(wait_counts=counts, **fitting)
+
+
+def _least(name: str) -> int:
+    return 0 if name in _COUNTERS else -FIGURE_MAX
 
 
 class BadRow(ValueError):  # noqa: N818 - a finding about a row
@@ -69,33 +99,32 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 
 def _pod(pod: str) -> None:
     if len(pod) > 2 * _NAME_MAX or parse_pod(pod) is None:
-        raise BadRow(f"{pod[:_NAME_MAX]!r} is no pod")
+        raise BadRow(f"{pod[:_NAME_MAX]!r} is not a pod name")
 
 
 def _gpu(gpu: str) -> None:
     if not 0 < len(gpu) <= _NAME_MAX:
-        raise BadRow(f"{gpu[:_NAME_MAX]!r} is no GPU")
+        raise BadRow(f"{gpu[:_NAME_MAX]!r} is not a GPU")
 
 
 def _process(pid: int, start_ticks: int) -> None:
     _within("pid", pid, 1, PID_MAX)
-    _within("start time", start_ticks, 0, _NS_MAX)
+    _within("start time", start_ticks, 0, FIGURE_MAX)
 
 
 def _client(row: SavedClient) -> None:
     _process(row.pid, row.start_ticks)
     _within("client", row.client, 0, _UNSIGNED_MAX)
     if row.client in NO_CLIENT:
-        raise BadRow(f"{row.client:016x} is no client")
+        raise BadRow(f"{row.client:016x} is not a client id")
     _within("uid", row.uid, -1, UID_MAX)
-    _within("epoch", row.epoch, 0, _NS_MAX)
-    for time_ns in (row.billed_busy_ns, row.worked_ns, row.heard_ns, row.excess_ns):
-        _within("time", time_ns, -_NS_MAX, _NS_MAX)
-    _within("part", row.part_permille, 0, 1000)
-    _within("memory", row.may_have_bytes, -1, _UNSIGNED_MAX)
-    _within("memory", row.memory_bytes, 0, _NS_MAX)
+    _within("epoch", row.epoch, 0, FIGURE_MAX)
+    for name, (least, most) in FIGURES.items():
+        _within(name, getattr(row, name), least, most)
     _pod(row.pod)
     _gpu(row.gpu)
+    if max(len(row.owner), len(row.image)) > _NAME_MAX:
+        raise BadRow(f"owner and image are longer than {_NAME_MAX} characters")
 
 
 def _limit(row: LimitRow) -> None:
@@ -108,7 +137,7 @@ def _lag(row: LagRow) -> None:
     pod, gpu, lag_ns = row
     _pod(pod)
     _gpu(gpu)
-    _within("lag", lag_ns, -_NS_MAX, _NS_MAX)
+    _within("lag", lag_ns, -FIGURE_MAX, FIGURE_MAX)
 
 
 def _run(row: RunRow) -> None:
@@ -122,9 +151,8 @@ def _totals(row: DepartedRow) -> None:
     _pod(pod)
     _gpu(gpu)
     for name, figure in zip(totals._fields, totals, strict=True):
-        least = 0 if name in _COUNTERS else -_NS_MAX
         for number in figure if isinstance(figure, tuple) else (figure,):
-            _within(name, number, least, _NS_MAX)
+            _within(name, number, _least(name), FIGURE_MAX)
 
 
 def _present(row: PresentRow) -> None:

@@ -5,7 +5,8 @@
 2. One that could not be written is tried again though nothing changes, at longer and longer intervals.
 3. Gathering it yields to the loop again and again (``core.view.checkpoint``). The file's records and bytes
    are made in the writer's thread.
-4. A disk that hangs or is full delays and refuses nobody: who waits, waits a few seconds at most.
+4. A disk that hangs or is full delays and refuses nobody: who waits, waits a few seconds at most, and is told
+   if what he waits for is not on disk.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Saver:
         self._begun = 0  # checkpoints; also the number of the last
         self._begun_ns = self._hub.clock() - every_ns
         self._ended = 0  # the number of the last that was written, or could not be
+        self._written = 0  # and of the last that was
         self._one_ended = asyncio.Event()
         self._retry_ns = 0  # how long after the last failure; 0: the last one was written
         self._retry_at_ns = NEVER
@@ -58,8 +60,8 @@ class Saver:
                 self._begin()
         self._timer = self._hub.loop.call_later(wait_ns / 1e9 + 0.001, self.save_again)
 
-    async def kept(self) -> None:
-        """Until what is so now is on disk (rule 4)."""
+    async def kept(self) -> str:
+        """Wait until what is so now is on disk; why it is not (rule 4), empty if it is."""
         wanted = self._begun + 1  # the one being gathered may have passed it already
         self._hub.changed = True
         self.save_again()
@@ -68,8 +70,10 @@ class Saver:
                 while self._ended < wanted:
                     await self._one_ended.wait()
         except TimeoutError:
-            words = "answered before the checkpoint was written"
+            words = "request answered before its change was on disk"
             self._hub.repeats.warning(words, logs.OURSELVES, waited_sec=KEPT_SEC)
+            return f"the checkpoint was not written within {KEPT_SEC:.0f} s"
+        return "" if self._written >= wanted else self._writer.error or "the checkpoint was not written"
 
     def last(self) -> None:
         """At the end, in one go and whenever the one before was: nobody is waiting any more."""
@@ -126,6 +130,7 @@ class Saver:
             self._retry_ns = min(RETRY_MOST_NS, 2 * self._retry_ns or self._every_ns)
             self._retry_at_ns = self._hub.clock() + self._retry_ns
         else:
+            self._written = number
             self._retry_ns, self._retry_at_ns = 0, NEVER
             if self._roster.journal is not None:
                 self._roster.journal.covered(self._writer.covered)

@@ -58,6 +58,12 @@ class Stream:
         else:
             finished()
 
+    def detach(self) -> socket.socket:
+        """For somebody else to go on with; nothing may have been said yet."""
+        assert not self._kept
+        self.fd = -1
+        return self._socket
+
     def close(self) -> None:
         if self.fd >= 0:
             if self._kept:

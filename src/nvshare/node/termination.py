@@ -16,8 +16,9 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping, Set
-from typing import Final, NamedTuple
+from typing import Final
 
+from nvshare.core.account import NEVER
 from nvshare.node import members
 from nvshare.node.hub import Hub
 from nvshare.node.members import Member
@@ -43,14 +44,6 @@ def send(process: Process, pidfd: int, number: signal.Signals) -> str:
     except PermissionError:
         return "not_permitted"
     return ""
-
-
-class _Told(NamedTuple):
-    """That a client does not respond."""
-
-    at_ns: int
-    process: Process
-    killed: bool
 
 
 class _Target:
@@ -88,7 +81,8 @@ class Terminations:
         self._hub = hub
         self._members = here
         self._formers = formers
-        self._told: dict[int, _Told] = {}  # by client; of those that are gone until somebody new is told of
+        self._told_ns: dict[int, int] = {}  # by client, when it was last said not to respond
+        self._killed: set[Process] = set()  # once is enough, also for one that cannot be
         self.on_unresponsive = MARK
 
     # ---- unresponsive clients ----------------------------------------------------------------
@@ -99,20 +93,24 @@ class Terminations:
         if member is None:
             return
         now_ns = self._hub.clock()
-        told = self._told.get(client)
-        if told is None:
-            self._told = {key: one for key, one in self._told.items() if key in self._members}
-        killed = any(one.killed and one.process == member.process for one in self._told.values())
+        told_ns = self._told_ns.get(client, -NEVER)
         action = ""
-        if self.on_unresponsive == KILL and not killed:
+        if self.on_unresponsive == KILL and member.process not in self._killed:
             action = send(member.process, member.pidfd, signal.SIGKILL) or "killed"
             self._hub.counters.killed["unresponsive"] += action == "killed"
-            killed = True  # or cannot be: once is enough
-        elif told is None or now_ns - told.at_ns > _TOLD_AGAIN_NS:
+            self._killed.add(member.process)
+        elif now_ns - told_ns > _TOLD_AGAIN_NS:
             action = "marked"
-        self._told[client] = _Told(now_ns, member.process, killed)
+        self._told_ns[client] = now_ns
+        if len(self._told_ns) > 2 * len(self._members):  # the rest are gone; seldom, or each would cost that
+            self._forget_who_is_gone()
         if action:
             self._tell("client unresponsive", member, action=action)
+
+    def _forget_who_is_gone(self) -> None:
+        here = self._members
+        self._told_ns = {client: at_ns for client, at_ns in self._told_ns.items() if client in here}
+        self._killed &= {member.process for member in here.values()}
 
     def _tell(self, words: str, member: Member, **fields: object) -> None:
         named = {"pod": member.pod, "pid": member.process.pid, "gpu": member.gpu, "command": member.command}

@@ -1,4 +1,4 @@
-"""Whether the daemon is well, and if not, what is wrong: a line each, for people."""
+"""Whether the daemon is healthy, and if not, what is wrong: a line each, for people."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from nvshare.core.scheduler import Scheduler
+from nvshare.core.units import counted
 from nvshare.node.counters import Counters
 
 
@@ -28,14 +29,15 @@ def problems(scheduler: Scheduler, counters: Counters, cards: Cards | None, of_f
     health = scheduler.health
     if health.books_wrong or health.clock_went_back:
         times = health.books_wrong + health.clock_went_back
-        found.append(f"the scheduler found {times} faults of its own, the last: {health.last_fault}")
+        faults = counted(times, "inconsistency", "inconsistencies")
+        found.append(f"the scheduler found {faults} in its own books, the last: {health.last_fault}")
     raised = counters.events["callback_raised"]
     if raised:
-        found.append(f"{raised} callbacks raised: see the log")
+        found.append(f"{counted(raised, 'internal error')}: see the log")
     found += of_files
     found += unresponsive(scheduler)
     if not scheduler.on:
-        found.append("scheduling is off: all run ungated")
+        found.append("scheduling is off: everybody runs at once, without quotas")
     if cards is not None and not cards.nvml_answers:
         found.append("NVML does not answer")
     elif cards is not None:

@@ -20,9 +20,13 @@ from typing import Final, NamedTuple
 from nvshare.pods.cgroups import HOST, UNSEEN, Place, place_of, run_cgroups_of
 
 SO_PEERPIDFD: Final = 77
+SO_PEERGROUPS: Final = 59
+_GROUPS_BYTES: Final = 1024  # as much as Python reads of a socket's option
 _CREDENTIALS: Final = struct.Struct("3i")
 _START_FIELD: Final = 19  # of what follows the command's closing bracket; field 22 of the manual page
 _PARENT_FIELD: Final = 1
+_CODE_FIELD: Final = 23  # where the program's code begins
+_STACK_FIELD: Final = 25  # where its stack begins; 0 if we may not know
 _PROC_BYTES: Final = 65_536
 ANCESTORS_MAX: Final = 64
 PEER_DEAD: Final = "peer_dead"
@@ -56,6 +60,8 @@ class Peer(NamedTuple):
     place: Place
     run_cgroups: tuple[str, ...] = ()
     command: str = ""  # its name as it says itself, for people
+    groups: frozenset[int] = frozenset()  # all of them
+    image: str = ""  # changes when the process executes another program; empty if we may not know
 
 
 def owner_of(peer: Peer) -> str:
@@ -86,6 +92,12 @@ def _stat(pid: int) -> tuple[str, list[bytes]]:
 
 def _stat_fields(pid: int) -> list[bytes]:
     return _stat(pid)[1]
+
+
+def _image_of(fields: list[bytes]) -> str:
+    """The kernel lays a program out at random addresses, so the next one has others, the same one too."""
+    code, stack = fields[_CODE_FIELD], fields[_STACK_FIELD]
+    return "" if stack == b"0" else f"{int(code):x}-{int(stack):x}"
 
 
 def command_of(pid: int) -> str:
@@ -125,17 +137,35 @@ def open_process(process: Process) -> int | None:
         pidfd = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return None
-    if process_of(process.pid) == process and not pidfd_dead(pidfd):
-        return pidfd
+    try:
+        if process_of(process.pid) == process and not pidfd_dead(pidfd):
+            return pidfd
+    except BaseException:
+        os.close(pidfd)
+        raise
     os.close(pidfd)
     return None
 
 
-def peer_credentials(connection: socket.socket) -> tuple[int, int]:
-    """The peer's pid and uid at the time it connected."""
+def peer_credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """The peer's pid, uid and gid at the time it connected."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _gid = _CREDENTIALS.unpack(raw)
-    return pid, uid
+    pid, uid, gid = _CREDENTIALS.unpack(raw)
+    return pid, uid, gid
+
+
+def peer_groups(connection: socket.socket, pid: int, gid: int) -> frozenset[int]:
+    """Its group and the others it had when it connected; those it has now if they are very many."""
+    try:
+        raw = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, _GROUPS_BYTES)
+        return frozenset({gid, *(number for (number,) in struct.iter_unpack("I", raw))})
+    except OSError as error:
+        if error.errno != errno.ERANGE:
+            return frozenset({gid})
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"Groups:"):
+            return frozenset({gid, *map(int, line.split()[1:])})
+    return frozenset({gid})
 
 
 def _peer_pidfd(connection: socket.socket, pid: int) -> int:
@@ -152,9 +182,19 @@ def _peer_pidfd(connection: socket.socket, pid: int) -> int:
     return pidfd
 
 
+def has_hung_up(connection: socket.socket) -> bool:
+    """And has said nothing, or it could be heard still."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def identify(connection: socket.socket) -> tuple[Peer, int]:
     """The peer and a pidfd of it, which the caller closes."""
-    pid, uid = peer_credentials(connection)
+    pid, uid, gid = peer_credentials(connection)
     if pid <= 0:
         raise IdentityError("pid_not_visible", "the peer's pid is not in our namespace; hostPID is needed")
     try:
@@ -163,6 +203,7 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
             command, fields = _stat(pid)
             process = Process(pid, int(fields[_START_FIELD]))
             cgroups = _read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape")
+            groups = peer_groups(connection, pid, gid)
             if pidfd_dead(pidfd):
                 raise IdentityError(PEER_DEAD, f"pid {pid} is dead")
         except BaseException:
@@ -172,12 +213,13 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
         if error.errno in _EXHAUSTED:
             raise Exhausted from error
         raise IdentityError(PEER_DEAD, f"pid {pid}: {error}") from error
-    return Peer(process, uid, place_of(cgroups), run_cgroups_of(cgroups), command), pidfd
+    told = (command, groups, _image_of(fields))
+    return Peer(process, uid, place_of(cgroups), run_cgroups_of(cgroups), *told), pidfd
 
 
 def unseen_peer(connection: socket.socket) -> Peer:
     """One that has ended already: who connected is all that the kernel still tells."""
-    pid, uid = peer_credentials(connection)
+    pid, uid, _gid = peer_credentials(connection)
     return Peer(Process(pid, 0), uid, UNSEEN)
 
 

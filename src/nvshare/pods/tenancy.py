@@ -4,6 +4,9 @@ In this order: the pod its cgroup tells; the pod that ``nvshare run`` made a cgr
 ancestor was started in by ``nvshare run``; its container; what it says, if it is trusted to say it; else the
 process is a tenant of its own.
 
+What a user's ``nvshare run`` started is his pod's only while it runs as that user, or as root: who becomes
+another user below it does not join his pod.
+
 A run whose process has ended is kept as long as something of its pod is left, so that what a job leaves
 behind stays what it was.
 """
@@ -14,6 +17,7 @@ import re
 from typing import Final, NamedTuple
 
 from nvshare.pods.identity import Peer, Process, ancestors
+from nvshare.pods.owners import owner_of
 
 RUNS_MAX: Final = 4096
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -81,6 +85,13 @@ class Tenancy:
     def runs(self) -> dict[Process, Run]:
         return dict(self._runs)
 
+    def has_run(self, pod: str) -> bool:
+        """One that lives, or has left something of the pod."""
+        return any(run.pod == pod for run in self._runs.values())
+
+    def runs_of(self, uid: int) -> int:
+        return sum(owner_of(run.pod) == uid for run in self._runs.values())
+
     def tenant_of(self, peer: Peer, said_namespace: str, said_name: str, trusted: bool) -> tuple[str, bool]:
         """The tenant, and whether what the peer said was passed over."""
         says = said_name not in _SAYS_NOTHING
@@ -104,6 +115,12 @@ class Tenancy:
                 return self._pod_of_cgroup[cgroup]
         for process in ancestors(peer.process) if self._runs else ():
             run = self._runs.get(process)
-            if run is not None:
+            if run is not None and _may_join(peer.uid, run.pod):
                 return run.pod
         return None
+
+
+def _may_join(uid: int, pod: str) -> bool:
+    """-1: nobody asks, it is only looked at."""
+    owner = owner_of(pod)
+    return owner is None or uid in (owner, 0, -1)

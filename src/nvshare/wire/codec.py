@@ -44,7 +44,7 @@ def _check_quantum(message: Message) -> str | None:
     text = message.data
     if text.isascii() and text.isdigit() and 1 <= int(text) <= QUANTUM_MAX_SEC:
         return None
-    return f"{text!r} is no slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}"
+    return f"{text!r} is not a slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}"
 
 
 def _check_core_limit(message: Message) -> str | None:

@@ -24,6 +24,8 @@ OPERATOR_ID: Final = 0xBEEF
 FIRST_OWN_TYPE: Final = 32
 ARGUMENTS_MAX: Final = 8
 QUANTUM_MAX_SEC: Final = 86_400
+LIMIT_SOURCES: Final = ("none", "ctl", "user", "run", "annotation", "env", "default", "ceiling")
+"""Who set a limit, as TERMS numbers it."""
 
 
 class MessageType(enum.IntEnum):
@@ -57,6 +59,8 @@ class MessageType(enum.IntEnum):
     LEASE_RETURNED = 43
     HINTS = 44
     KEEP_ALIVE = 45
+    ENDING = 46
+    TERMS = 47
 
 
 class Sender(enum.Flag):
@@ -289,6 +293,25 @@ _ROWS: Final = (
         (),
         "I live; the daemon's first one follows its answer to REGISTER and tells the epoch that RESUME needs",
         ("seq", "epoch"),
+    ),
+    MessageRow(
+        _T.ENDING,
+        _DAEMON,
+        3,
+        (),
+        "the daemon ends of its own will, the connection next: who waits for the GPU runs on at once, within"
+        " the limits it was told, until a daemon answers it again",
+    ),
+    MessageRow(
+        _T.TERMS,
+        _DAEMON,
+        3,
+        (),
+        "who set the pod's limits, for messages to people: "
+        + ", ".join(f"{number} {source}" for number, source in enumerate(LIMIT_SOURCES))
+        + "; how much memory the GPU has (0: not known). Behind the answer to REGISTER and RESUME, and when"
+        " it changes",
+        ("memory_source", "core_source", "card_bytes"),
     ),
 )
 

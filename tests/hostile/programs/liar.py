@@ -1,4 +1,4 @@
-"""A program that uses the card as its lock permits, and lies about it: liar.py LIE SOCKET POD GPU PROCESSES.
+"""A program that uses the card as its lock permits, and lies: liar.py LIE SOCKET POD GPU[,GPU] PROCESSES.
 
 It speaks the protocol itself. Prints "running" when all its processes have registered, and works until it is
 killed. Needs the repository and tests/simgpu/programs in PYTHONPATH.
@@ -30,8 +30,9 @@ PR_SET_PDEATHSIG: Final = 1
 class Honest:
     """Tells how long it was busy, and lets go when it is told to."""
 
-    def __init__(self, path: Path, pod: str, gpu: str) -> None:
-        self.path, self.pod, self.gpu = path, pod, gpu
+    def __init__(self, path: Path, pod: str, gpus: str) -> None:
+        self.path, self.pod = path, pod
+        self.gpu, _, self.other_gpu = gpus.partition(",")
         self.busy_ns = 0
         self.grants = 0
         self.holds = False
@@ -111,6 +112,14 @@ class Idle(NeverBusy):
         self.say_busy(idle_ns=10 * MS)
 
 
+class HungUp(NeverBusy):
+    """Has a second client, whose connection is gone for good."""
+
+    def __init__(self, path: Path, pod: str, gpus: str) -> None:
+        super().__init__(path, pod, gpus)
+        self.enlisted().close()
+
+
 class NeverReleasing(Honest):
     def dropped(self) -> None:
         pass
@@ -129,6 +138,16 @@ class Late(Honest):
         if self.drops_ns and time.monotonic_ns() - self.drops_ns > LATE_SEC * 1e9:
             self.drops_ns = 0
             self.let_go(again=True)
+
+
+class LateOnTwoGpus(Late):
+    """And holds another GPU, where it does nothing."""
+
+    def __init__(self, path: Path, pod: str, gpus: str) -> None:
+        super().__init__(path, pod, gpus)
+        self.elsewhere = Raw(path)
+        self.elsewhere.register(pod, self.other_gpu)
+        self.elsewhere.send(T.REQ_LOCK)
 
 
 class Resuming(NeverBusy):
@@ -173,8 +192,10 @@ LIES: Final = {
     "busy 0": NeverBusy,
     "half of busy": HalfBusy,
     "idle": Idle,
+    "busy 0, hung up": HungUp,
     "never releasing": NeverReleasing,
     "late by 0.3 s": Late,
+    "late on two GPUs": LateOnTwoGpus,
     "resume": Resuming,
     "reconnect": Reconnecting,
     "wrong grants": Miscounting,
@@ -193,11 +214,11 @@ def fork(processes: int) -> bool:
 
 
 def main() -> None:
-    lie, path, pod, gpu, processes = sys.argv[1:]
+    lie, path, pod, gpus, processes = sys.argv[1:]
     ready, told = os.pipe()
     first = fork(int(processes))
     open_device()
-    liar = LIES[lie](Path(path), pod, gpu)
+    liar = LIES[lie](Path(path), pod, gpus)
     function = kernel("sim_us_1000")
     os.write(told, b"x")
     if first:

@@ -1,0 +1,98 @@
+"""Whose pods are here, and what root's settings let their users have.
+
+1. What root says on a user is put into the books of limits, as ``default`` and ``ceiling`` of each of his
+   pods, when he starts something in it and when a process of it registers or resumes.
+2. New settings hold at once for whoever is connected.
+3. It all ends with the pod: see ``runs``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from nvshare.core.events import LimitsSet
+from nvshare.core.limits import CEILING, DEFAULT
+from nvshare.node.hub import Hub
+from nvshare.node.members import Member
+from nvshare.node.pieces import in_pieces
+from nvshare.node.users import Users
+from nvshare.pods.identity import Peer, owner_of
+from nvshare.pods.owners import PROCESS
+from nvshare.pods.owners import owner_of as owner_of_pod
+
+SetLimits = Callable[[LimitsSet, str], object]
+
+
+class PodOwners:
+    def __init__(self, hub: Hub, formers: Mapping[int, Member], set_limits: SetLimits) -> None:
+        self._hub = hub
+        self._formers = formers
+        self._set_limits = set_limits
+        self._serves = os.geteuid() == 0  # only root's daemon has users
+        self._pods: dict[int, Counter[str]] = {}  # by user: how many processes each of his pods has
+        self._applying: asyncio.Task[None] | None = None
+        self.users = Users()
+
+    def count(self, member: Member, step: int) -> None:
+        """A process comes or goes; in a Kubernetes pod it counts for no user."""
+        if member.in_pod:
+            return
+        pods = self._pods.setdefault(member.uid, Counter())
+        pods[member.pod] += step
+        if not pods[member.pod]:
+            del pods[member.pod]
+        if not pods:
+            del self._pods[member.uid]
+
+    def clients(self, uid: int) -> int:
+        """How many processes of his are registered."""
+        pods = self._pods.get(uid)
+        return pods.total() if pods is not None else 0
+
+    def owner(self, pod: str) -> int | None:
+        """The user it belongs to; None: the operator."""
+        owner = owner_of_pod(pod)
+        if owner is None and pod.startswith(PROCESS):
+            here = (uid for uid, pods in self._pods.items() if pod in pods)
+            expected = (former.uid for former in self._formers.values() if former.pod == pod)
+            owner = next(here, None)
+            owner = next(expected, None) if owner is None else owner
+        return owner
+
+    def too_many(self, peer: Peer, pod: str) -> bool:
+        """Whether he would have more pods than root lets him have."""
+        most = self.users.ceiling(peer.uid, peer.groups).pods if self._serves else None
+        pods = self._pods.get(peer.uid, ())
+        return most is not None and not peer.place.pod_uid and pod not in pods and len(pods) >= most
+
+    def apply(self, pod: str, peer: Peer) -> None:
+        """Rule 1, if the peer is the pod's user, or in a container of his."""
+        owner = peer.uid if pod.startswith(PROCESS) else owner_of_pod(pod)
+        if not self._serves or owner is None or (owner != peer.uid and not peer.place.container):
+            return
+        groups = peer.groups if owner == peer.uid else frozenset()
+        default, ceiling = self.users.default(owner, groups), self.users.ceiling(owner, groups)
+        for source, terms in ((DEFAULT, default), (CEILING, ceiling)):
+            said = (terms.memory_bytes, terms.core_percent, None)
+            if self._hub.scheduler.limits.said_by(pod, source) != said:
+                self._set_limits(LimitsSet(pod, source, *said), owner_of(peer))
+
+    def take(self, users: Users, members: Iterable[Member]) -> None:
+        """Rule 2."""
+        changed, self.users = users != self.users, users
+        if changed:
+            self._applying = self._hub.loop.create_task(self._apply_to(list(members)))
+
+    async def _apply_to(self, members: list[Member]) -> None:
+        hub = self._hub
+        async for _ in in_pieces(self._apply_each(members), hub.clock, hub.counters.callbacks.add):
+            pass
+
+    def _apply_each(self, members: list[Member]) -> Iterator[None]:
+        for member in members:
+            if member.connection is not None and self._hub.told.get(member.client) is member.connection:
+                self.apply(member.pod, member.connection.peer)
+                yield

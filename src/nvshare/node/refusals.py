@@ -1,0 +1,35 @@
+"""Says no over HTTP without looking at what is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Final, cast
+
+import msgspec
+
+REFUSAL_SEC: Final = 2
+
+
+def refusal(status: int, why: str) -> bytes:
+    """The whole answer."""
+    body = msgspec.json.encode({"error": why})
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+        f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class Refusal(asyncio.Protocol):
+    """Says no, and waits for the peer to hang up: closing on unread bytes would take our answer with it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, status: int, why: str) -> None:
+        self._loop = loop
+        self._answer = refusal(status, why)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = cast(asyncio.Transport, transport)
+        stream.write(self._answer)
+        stream.write_eof()
+        self._loop.call_later(REFUSAL_SEC, stream.abort)

@@ -1,0 +1,22 @@
+"""How a request of HTTP is told from a message of ours: by its first letter, which no message type has."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from nvshare.pods.identity import Peer
+
+_METHODS: Final = frozenset(b"GPD")  # GET, PUT, POST, DELETE
+TakeRequest = Callable[[socket.socket, Peer, bytes], None]
+"""Goes on with a connection of which some bytes have been read."""
+
+
+def begins_request(data: bytes) -> bool:
+    return data[0] in _METHODS
+
+
+def refuse_request(connected: socket.socket, _peer: Peer, _head: bytes) -> None:
+    """Where nobody answers requests."""
+    connected.close()
