@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nvshare.metrics.dashboards import panels
+from nvshare.metrics.dashboards import DASHBOARDS
+from nvshare.metrics.dashboards.model import Dashboard, Query
 from tests.deploy.servers import Prometheus, prometheus, wait_for
 from tests.exporters.node import MetricsNode, metrics_node
 
@@ -32,7 +34,8 @@ EXCEPTIONS = {
     "nvshare_client_core_window_usage_ms metric names should not contain abbreviated units",
     "nvshare_client_quota_debt_ms metric names should not contain abbreviated units",
 }
-VARIABLES = {"$__rate_interval": "20s", "$instance": ".*", "$namespace": ".*", "$pod": ".*"}
+WINDOWS = {"$__rate_interval": "1m", "$__range": "1m"}  # all there is, however slow the machine
+PICKED = {"namespace": "default", "pod": "limited"}
 
 
 @contextmanager
@@ -65,22 +68,70 @@ def check_queries(server: Prometheus) -> None:
     assert server.query('up{namespace="nvshare-system"}'), "and the target keeps its own"
 
 
+def filled_in(text: str, picked: dict[str, str]) -> str:
+    values = WINDOWS | {f"${name}": value for name, value in picked.items()}
+    for variable in sorted(values, key=len, reverse=True):
+        text = text.replace(variable, values[variable])
+    return text
+
+
+def values_of(server: Prometheus, query: str, regex: str) -> list[str]:
+    """What Grafana offers for a variable."""
+    kind, _, rest = query.removesuffix(")").partition("(")
+    if kind == "query_result":
+        pattern = re.compile(regex.strip("/").replace("(?<", "(?P<"))
+        found = (pattern.search(str_of(row["metric"])) for row in server.query(rest))
+        return [match["value"] for match in found if match]
+    assert kind == "label_values"
+    series, _, label = rest.rpartition(", ")
+    return sorted({row["metric"][label] for row in server.query(series)})
+
+
+def str_of(metric: dict[str, str]) -> str:
+    """A series as Grafana writes it for a variable's regular expression: labels as Prometheus sorts them."""
+    labels = ",".join(f'{label}="{metric[label]}"' for label in metric if label != "__name__")
+    return f"{metric.get('__name__', '')}{{{labels}}} 1 1"
+
+
+def picked_of(server: Prometheus, dashboard: Dashboard) -> dict[str, str]:
+    """What a reader picks at the top: ours, or the first there is, or all."""
+    picked: dict[str, str] = {}
+    for variable in dashboard.variables:
+        offered = values_of(server, filled_in(variable.query, picked), variable.regex)
+        assert offered, variable.name
+        wanted = PICKED.get(variable.name, offered[0])
+        assert wanted in offered
+        picked[variable.name] = ".*" if variable.several else wanted
+    return picked
+
+
 def check_panels(server: Prometheus) -> None:
     """Every panel of every dashboard shows something, and a number where there is one."""
-    empty, without_number = [], []
-    for name, rows in panels().items():
-        for panel in rows:
-            expr = panel.expr
-            for variable, value in VARIABLES.items():
-                expr = expr.replace(variable, value)
-            numbers = server.numbers(expr)
-            if not numbers:
-                empty.append(f"{name}: {panel.title}: {expr}")
-            elif all(map(math.isnan, numbers)):
-                without_number.append(panel.title)
-    assert empty == []
-    # The quantile of nothing is not a number: no quota was changed in the last moments.
-    assert set(without_number) <= {"Scheduler quota change to effect"}
+    dead, empty, not_numbers = [], [], []
+    for name, dashboard in DASHBOARDS.items():
+        picked = picked_of(server, dashboard)
+        for panel in dashboard.panels():
+            answers = {query: server.query(filled_in(query.expr, picked)) for query in panel.asked()}
+            if not any(answers.values()):
+                dead.append(f"{name}: {panel.title}")
+            empty += [
+                f"{panel.title}: {query.expr}" for query in answers if not (answers[query] or query.quiet)
+            ]
+            numbers = [float(row["value"][1]) for rows in answers.values() for row in rows]
+            not_numbers += [panel.title for number in numbers if not math.isfinite(number)]
+            check_labels(answers, {label.name for label in panel.labels})
+    assert (dead, empty, not_numbers) == ([], [], [])
+
+
+def check_labels(answers: dict[Query, list[dict[str, Any]]], row: set[str]) -> None:
+    """A legend has what it is made of and tells its series apart; columns of a table have the same rows."""
+    for query, found in answers.items():
+        wanted = set(re.findall(r"\{\{(\w+)\}\}", query.legend))
+        for one in found:
+            assert wanted <= set(one["metric"]), query
+            assert not row or set(one["metric"]) == row, query
+        drawn = [tuple(one["metric"].get(label) for label in sorted(wanted)) for one in found]
+        assert row or len(drawn) == len(set(drawn)), query
 
 
 def check_alert(node: MetricsNode, server: Prometheus) -> None:

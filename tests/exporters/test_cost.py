@@ -16,7 +16,8 @@ import pytest
 
 from nvshare.core import events
 from nvshare.core.audit import SAMPLED
-from nvshare.core.books.figures import DEPARTED_MAX, PodFigures
+from nvshare.core.books.figures import DEPARTED_MAX
+from nvshare.core.books.pod_figures import PodFigures
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.observe import GpuCopy, observe
 from nvshare.exporters.collect import Collector

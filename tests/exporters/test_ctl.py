@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+from nvshare import __version__
+from nvshare.build import core_kind
 from nvshare.core.units import format_bytes
 from nvshare.node.checkpoint import FILE
 from tests.exporters.node import MetricsNode, metrics_node
@@ -20,7 +23,7 @@ def ctl(node: MetricsNode, *arguments: str) -> str:
 
 
 def row_of(node: MetricsNode, uuid: str) -> str:
-    [row] = [line for line in ctl(node, "gpus").splitlines() if uuid in line]
+    [row] = [line for line in ctl(node, "gpus", "--wide").splitlines() if uuid in line]
     return row
 
 
@@ -37,6 +40,7 @@ def test_memory_in_use_is_everybodys(place: Path) -> None:
         row = row_of(node, uuid)
         assert format_bytes(used) in row
         assert " ok " in row
+        assert "Tesla T4 (simulated)" in row
 
 
 def test_without_nvml_it_is_what_all_have_allocated(place: Path) -> None:
@@ -47,24 +51,24 @@ def test_without_nvml_it_is_what_all_have_allocated(place: Path) -> None:
         row = row_of(node, node.card().uuid)
         assert format_bytes(sum(tenant["used_bytes"] for tenant in gpu["tenants"])) in row
         assert len(gpu["tenants"]) == 2
-        assert " not known " in row
+        assert " - " in row, "whether the card answers is not known"
 
 
 def test_a_lost_gpu_does_not_look_healthy(place: Path) -> None:
     with metrics_node(place, "t4:2") as node:
         lost, kept = (card.uuid for card in node.sim.status().cards)
         node.wait_scrape(lambda s: len(s.of("nvshare_gpu_info")) == 2)
-        assert ctl(node, "status").startswith("the daemon is well\n")
+        assert ctl(node, "status").startswith("the daemon is healthy\n")
         node.sim.fault("lost", "0")
         node.wait_scrape(lambda s: s.value("nvshare_source_up", source=lost) == 0)
-        assert " does not answer " in row_of(node, lost)
+        assert " no answer " in row_of(node, lost)
         assert " ok " in row_of(node, kept)
         status = ctl(node, "status")
         assert status.startswith(f"the daemon needs attention:\n  {lost} does not answer\n")
         node.sim.fault("nvml-down")
         node.wait_scrape(lambda s: s.value("nvshare_nvml_up") == 0)
         assert "  NVML does not answer\n" in ctl(node, "status")
-        assert " not known " in row_of(node, lost)
+        assert " no answer " not in row_of(node, lost), "nobody knows"
 
 
 def test_a_checkpoint_that_cannot_be_written_is_told(place: Path) -> None:
@@ -83,11 +87,19 @@ def test_a_checkpoint_that_cannot_be_written_is_told(place: Path) -> None:
         assert ", 0 failed" not in shown
         beginning.rmdir()
         node.daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
-        assert ctl(node, "status").startswith("the daemon is well\n")
+        assert ctl(node, "status").startswith("the daemon is healthy\n")
 
 
 def test_scheduling_that_is_off_is_told(place: Path) -> None:
     with metrics_node(place) as node:
         ctl(node, "off")
-        assert "  scheduling is off: all run ungated\n" in ctl(node, "status")
+        assert "  scheduling is off: everybody runs at once, without quotas\n" in ctl(node, "status")
         ctl(node, "on")
+
+
+def test_which_core_the_daemon_has_is_told(place: Path) -> None:
+    with metrics_node(place) as node:
+        assert f" {__version__}, {core_kind()} core " in ctl(node, "status")
+        assert json.loads(ctl(node, "status", "--json"))["core"] == core_kind()
+        [build] = node.scrape().of("nvshare_build_info")
+        assert build.labels["core"] == core_kind()

@@ -80,4 +80,4 @@ def test_a_hash_that_bcrypt_would_never_match_is_named(place: Path) -> None:
     file.write_text("basic_auth_users: {ann: '$2b$10$" + "?" * 53 + "'}")
     done = scheduler(place, "--metrics-addr", f"127.0.0.1:{free_port()}", "--web.config.file", str(file))
     assert done.returncode == 2
-    assert "the hash of 'ann' in basic_auth_users is no bcrypt hash" in done.stderr
+    assert "the hash of 'ann' in basic_auth_users is not a bcrypt hash" in done.stderr

@@ -37,7 +37,7 @@ def write(path: Path, text: str) -> Path:
         ("rate_limit: {}", "'rate_limit' in the file"),
         ("tls_server_config: {cipher_suites: []}", "'cipher_suites' in tls_server_config"),
         ("tls_server_config: {}", "needs cert_file and key_file"),
-        ("tls_server_config: [a]", "tls_server_config is no mapping"),
+        ("tls_server_config: [a]", "tls_server_config is not a mapping"),
         ("tls_server_config: {cert_file: c, key_file: k, min_version: TLS10}", "'TLS10' is not accepted"),
         ("tls_server_config: {cert_file: c, key_file: k, client_auth_type: x}", "'x' is not accepted"),
         (
@@ -51,8 +51,8 @@ def write(path: Path, text: str) -> Path:
         (f"basic_auth_users: {{ann: '{HASH[:28]}A{HASH[29:]}'}}", "the hash of 'ann'"),
         (f"basic_auth_users: {{ann: '$2b$03{HASH[6:]}'}}", "the hash of 'ann'"),
         (f"basic_auth_users: {{ann: '$2b$32{HASH[6:]}'}}", "the hash of 'ann'"),
-        ("basic_auth_users: [ann]", "no mapping of names"),
-        ("- a", "the file is no mapping"),
+        ("basic_auth_users: [ann]", "not a mapping of names"),
+        ("- a", "the file is not a mapping"),
         ("{", "cannot be read"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_key_that_everybody_can_read_is_told(tmp_path: Path) -> None:
 
 def test_a_pipe_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "web.yml")
-    with pytest.raises(WebConfigError, match="is no file"):
+    with pytest.raises(WebConfigError, match="is not a file"):
         load(tmp_path / "web.yml")
 
 

@@ -6,7 +6,7 @@ import platform
 from typing import Final
 
 from nvshare import __version__
-from nvshare.core import scheduler as core_module
+from nvshare.build import core_kind
 from nvshare.exporters.view import Families, View
 from nvshare.metrics.catalog import daemon as c
 from nvshare.metrics.catalog.scheduler import DISCONNECTS, MESSAGES
@@ -14,12 +14,11 @@ from nvshare.metrics.families import Family, Metric
 
 SCHEDULER: Final = "scheduler"
 _PAUSES: Final = {"full": "accept_paused_full", "exhausted": "accept_paused_exhausted"}
-_CORE: Final = "plain" if str(core_module.__file__).endswith(".py") else "compiled"
 
 
 def families(view: View) -> Families:
     figures = view.figures
-    yield Family(c.BUILD_INFO, [((__version__, platform.python_version(), _CORE), 1)])
+    yield Family(c.BUILD_INFO, [((__version__, platform.python_version(), core_kind()), 1)])
     yield Family(MESSAGES, [((kind,), count) for kind, count in figures.messages.items()])
     yield Family(DISCONNECTS, [((reason,), count) for reason, count in figures.disconnects.items()])
     yield Family(c.KILLED, [((reason,), count) for reason, count in figures.killed.items()])

@@ -44,6 +44,7 @@ def families(view: View) -> Families:
     readings = view.readings
     names = [r for r in readings if r.name is not None]
     yield Family(c.GPU_INFO, [((r.uuid, str(r.index), r.name or ""), 1) for r in names])
+    yield _family(c.GPU_SIMULATED, lambda r: int(r.simulated), readings)
     for metric, figure in _FIGURES:
         yield _family(metric, figure, readings)
     for metric, figure in _OF_LOST_TOO:

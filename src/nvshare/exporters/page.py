@@ -44,6 +44,8 @@ def _gpu_rows(view: View) -> Iterator[list[str]]:
         used = "–" if told is None or told.used_bytes is None else f"{told.used_bytes // _MIB}"
         busy = "–" if told is None or told.gpu_percent is None else f"{told.gpu_percent} %"
         name = "–" if told is None or told.name is None else told.name
+        if told is not None and told.simulated:
+            name += " (simulated)"
         figures = [used, f"{gpu.safe_limit_bytes // _MIB}", busy]
         figures += [str(running) if on else "–", str(waiting), str(outside)]
         yield [str(gpu.number), gpu.gpu, name, *figures]
@@ -85,10 +87,15 @@ def front_page(view: View) -> Iterator[str]:
     )
     off = "" if view.figures.scheduling_on else "<p>Scheduling is off: all run ungated.</p>"
     nvml = "" if view.nvml_up else "<p>NVML does not answer: figures of the GPUs themselves are missing.</p>"
+    simulated = (
+        "<p><strong>Simulated GPUs: nothing here uses a real one.</strong></p>"
+        if any(reading.simulated for reading in view.readings)
+        else ""
+    )
     yield (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">'
         f"<title>nvshare</title><style>{_STYLE}</style></head><body>"
-        f"<h1>nvshare {escape(__version__)}</h1><p>{links}</p>{off}{nvml}"
+        f"<h1>nvshare {escape(__version__)}</h1><p>{links}</p>{simulated}{off}{nvml}"
     )
     yield from gpus
     yield from tenants

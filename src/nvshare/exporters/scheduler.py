@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from nvshare.core.books.figures import HistogramCopy
+from nvshare.core.books.histogram import HistogramCopy
 from nvshare.core.view.observe import GpuCopy
 from nvshare.exporters.view import Families, View
 from nvshare.gpu.sampler import NVML

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from nvshare.core import events
+from nvshare.core.client import Client
 from nvshare.exporters.activity import Activity
 from nvshare.exporters.collect import Collector
 from nvshare.exporters.names import ProcessNames
 from nvshare.exporters.overhead import Overheads
 from nvshare.exporters.paging import Look, Paging
+from nvshare.exporters.siblings import Siblings
 from nvshare.exporters.view import Figures, View, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
-from nvshare.gpu.reading import GpuReading, Seen
+from nvshare.gpu.reading import GpuReading, ProcessReading, Seen
 from nvshare.gpu.sampler import NVML, Sampler
 from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.metrics.http import Pages, Server
@@ -27,6 +29,7 @@ from nvshare.node import logs
 from nvshare.node.config import Config
 from nvshare.node.daemon import Daemon, StartError
 from nvshare.node.listener import Listener
+from nvshare.node.members import Member
 from nvshare.node.verdict import Cards, CardWord
 from nvshare.pods.identity import Process, peer_of_pid
 from nvshare.wire.messages import MessageType
@@ -34,6 +37,8 @@ from nvshare.wire.messages import MessageType
 BACKLOG: Final = 1024
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_SEC: Final = 1_000_000_000
+_IDLE: Final = ProcessReading(0, 0, "", 0, 0)
+"""What NVML would tell of a process that it does not list."""
 _REFUSALS_SHOWN: Final = (
     "gpu_draining",
     "handshake_timeout",
@@ -62,6 +67,8 @@ class MetricsService:
         self._overheads = Overheads()
         self._activity = Activity()
         self._paging = Paging()
+        self._siblings = Siblings()
+        self._listed: dict[str, frozenset[Process]] = {}  # by GPU: processes of ours that NVML lists there
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
         self._work_told_ns: dict[str, int] = {}
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
@@ -127,11 +134,11 @@ class MetricsService:
             if up:
                 logs.info("NVML answers")
             else:
-                logs.warning("no NVML: figures of GPUs are left out", why=why)
+                logs.warning("NVML does not answer: GPU figures are missing", why=why)
         elif up:
             logs.info("GPU figures are back", source=source)
         else:
-            logs.warning("a look at GPUs failed, figures are left out", source=source, why=why)
+            logs.warning("a GPU cannot be read: its figures are missing", source=source, why=why)
 
     # ---- on the loop -------------------------------------------------------------------------
 
@@ -163,34 +170,57 @@ class MetricsService:
             return inventory.number(reading.uuid, reading.index)
         if reading.total_bytes is None:
             return None
-        device = Device(reading.uuid, reading.total_bytes, reading.index)
+        told = (reading.name or "", reading.simulated)
+        device = Device(reading.uuid, reading.total_bytes, reading.index, *told)
         news = inventory.learn(device) or device.key not in self._hub.scheduler.gpus
         return device if news else None
 
     def _note_processes(self, reading: GpuReading) -> list[Look]:
-        """What the look tells of our clients' processes, for figures of theirs; their memory is returned."""
+        """What the look tells of our clients' processes, for figures of theirs; their memory is returned.
+
+        NVML tells of processes, and a process may have several clients on a GPU: it counts once.
+        """
         looks = []
-        told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
-        members, clients, on = self._roster.members, self._hub.scheduler.clients, self._hub.scheduler.on
-        percents: list[tuple[int, int]] = []
-        for member in members.values():
-            seen = told.get(member.process) if member.gpu == reading.uuid else None
-            client = clients.get(member.client)
-            if seen is not None and not on:
-                self._activity.note(member.pod, seen.sm_percent, reading.taken_ns)
-            if seen is not None and seen.used_bytes is not None and client is not None:
-                allocated_bytes = client.tenant.memory.shares[member.client].used_bytes
-                self._overheads.note(member.client, allocated_bytes, seen.used_bytes, seen.sm_percent)
-                looks.append(Look(member.client, allocated_bytes, seen.used_bytes))
-            if seen is not None and seen.sm_percent is not None and client is not None:
-                percents.append((member.client, seen.sm_percent))
+        members, on = self._roster.members, self._hub.scheduler.on
+        percents: list[tuple[list[Client], int]] = []
+        for seen, roles in self._seen_again(reading):
+            if not on:
+                for member in roles:
+                    self._activity.note(member.pod, seen.sm_percent, reading.taken_ns)
+            found = (self._hub.scheduler.clients.get(member.client) for member in roles)
+            clients = [client for client in found if client is not None]
+            if clients and seen.used_bytes is not None:
+                allocated_bytes = sum(c.tenant.memory.shares[c.key].used_bytes for c in clients)
+                for client in clients:
+                    self._overheads.note(client.key, allocated_bytes, seen.used_bytes, seen.sm_percent)
+                looks.append(Look(clients[0].key, allocated_bytes, seen.used_bytes))
+            if clients and seen.sm_percent is not None:
+                percents.append((clients, seen.sm_percent))
         self._feed_work(reading, percents)
         if len(self._overheads.baselines) > len(members):
             self._overheads.keep_only(set(members))
+        self._siblings.keep_only(set(members))
         self._activity.forget(reading.taken_ns - self._ttl_ns, {member.pod for member in members.values()})
         return looks
 
-    def _feed_work(self, reading: GpuReading, percents: list[tuple[int, int]]) -> None:
+    def _seen_again(self, reading: GpuReading) -> list[tuple[ProcessReading, list[Member]]]:
+        """The processes that it tells of and that are ours, and what each of them is to us on that GPU."""
+        told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
+        roles: dict[Process, list[Member]] = {}
+        for member in self._roster.members.values():
+            if member.gpu == reading.uuid and (member.process in told or self._is_idle(member, reading)):
+                roles.setdefault(member.process, []).append(member)
+        self._listed[reading.uuid] = frozenset(roles.keys() & told.keys())
+        return [(told.get(process, _IDLE), found) for process, found in roles.items()]
+
+    def _is_idle(self, member: Member, reading: GpuReading) -> bool:
+        """NVML can see its process, and does not list it here: it has not even a context."""
+        client = self._hub.scheduler.clients.get(member.client)
+        if reading.processes is None or client is None or not client.tenant.habits.spans_gpus:
+            return False
+        return any(member.process in listed for listed in self._listed.values())
+
+    def _feed_work(self, reading: GpuReading, percents: list[tuple[list[Client], int]]) -> None:
         """What NVML knows better than clients do."""
         before_ns = self._work_told_ns.get(reading.uuid)
         self._work_told_ns[reading.uuid] = reading.taken_ns
@@ -198,9 +228,13 @@ class MetricsService:
         if gpu is None or before_ns is None:
             return
         length_ns = reading.taken_ns - before_ns
-        worked = tuple((client, percent * length_ns // 100) for client, percent in percents)
-        clients = self._hub.scheduler.clients
-        wanted = (clients[client].awaits_nvml or clients[client].work.alone_ns for client, _ in worked)
+        worked = tuple(
+            part
+            for clients, percent in percents
+            for part in self._siblings.divide(clients, percent * length_ns // 100)
+        )
+        known = self._hub.scheduler.clients
+        wanted = (_wants_nvml(known[client]) for client, _ in worked)
         if gpu.gpu_time.is_behind or any(wanted) or any(worked_ns for _, worked_ns in worked):
             self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked))
 
@@ -293,3 +327,8 @@ def _guard(config: Config) -> Guard:
         return Guard(Path(path) if path else None, logs.warning)
     except WebConfigError as error:
         raise StartError(str(error)) from error
+
+
+def _wants_nvml(client: Client) -> bool:
+    """Whether it matters that NVML says that nothing ran for it."""
+    return client.awaits_nvml or client.work.alone_ns > 0 or client.tenant.habits.spans_gpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, SUBJECTS, subject_of
-from nvshare.metrics.catalog.rows import OURS
+from nvshare.metrics.catalog.rows import FIXED
 from nvshare.metrics.families import Metric
 
 _HEAD: Final = """\
@@ -40,19 +40,21 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
 - `gpu_index` is NVML's. Without NVML it is the order in which GPUs were named.
 - `client_id` and `host_pid` are left out with `NVSHARE_METRICS_DEBUG_LABELS=0`; processes of a pod become one
   sample then. Bytes are added up, flags are 1 if any is, figures that are the pod's anyway stay.
-- The name `nvshare_gpu_process_count`, and names that end in `_ms` or `_percent`, are against Prometheus's
-  conventions; they are the seeds' names.
+- Metrics marked as fixed have the names, labels and label order of the earlier nvshare: what was written for
+  it finds them, and they do not change. That is why `nvshare_gpu_process_count`, and names that end in
+  `_ms` or `_percent`, are against Prometheus's conventions.
+- `nvshare_gpu_simulated` is 1 for a simulated GPU. Its name, memory and all else are those of a real one.
 
-## Where they deviate from the seeds
+## For users of the earlier nvshare
 
-- Step 4 of seed 000 counts lines with `grep nvshare_client_info | wc -l`, which counts HELP and TYPE too:
-  with two clients there are four lines, two of which begin with `nvshare_client_info`.
-- Without NVML seed 001 shows GPUs with zeros; here they are missing.
-- `DROP_LOCK`, disconnects and the two memory counters have the labels of the design the seeds refer to
-  (`gpu_uuid` and `reason`), and are there with 0 as soon as the GPU is known.
+- `grep nvshare_client_info | wc -l` counts the HELP and TYPE lines too: with two clients there are four.
+  `grep -c '^nvshare_client_info'` counts clients.
+- Without NVML, figures of GPUs are missing and not 0.
+- `DROP_LOCK`, disconnects and the two memory counters have the labels `gpu_uuid` and `reason`, and are there
+  with 0 as soon as the GPU is known.
 - `nvshare_scheduler_messages_total` counts what is sent as well as what is received. `MEM_UPDATE` and
   `LOCK_RELEASED` are of older clients; our library sends `MEM_USED` and `TURN_ENDED`.
-- The seeds' client is a process; quotas here belong to the pod. What is the pod's is marked so below.
+- A client is a process, but quotas belong to the pod. What is the pod's is marked so below.
 """
 
 
@@ -61,8 +63,8 @@ def _cell(metric: Metric) -> str:
     text = metric.help.replace("|", r"\\|")
     if metric.note:
         text += f" ({metric.note})"
-    since = "" if metric.since == OURS else metric.since
-    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.source} | {since} | {text} |"
+    fixed = "yes" if metric.since == FIXED else ""
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.source} | {fixed} | {text} |"
 
 
 def metrics_page() -> str:
@@ -71,7 +73,7 @@ def metrics_page() -> str:
         lines += [
             f"## {title}",
             "",
-            "| name | type | labels | source | seed | meaning |",
+            "| name | type | labels | source | fixed | meaning |",
             "|---|---|---|---|---|---|",
         ]
         lines += [_cell(metric) for metric in CATALOG.values() if subject_of(metric) == title]

@@ -19,12 +19,12 @@ class Metric:
     labels: tuple[str, ...]
     help: str
     source: str  # who knows the number: nvml, scheduler, daemon, process
-    since: str  # the seed that names it, or "ours"
+    since: str  # fixed or ours: see catalog/rows.py
     bounds: tuple[float, ...] = ()  # of a histogram's buckets, without +Inf
     merge: Merge = "same"  # how samples that become alike without the debug labels become one
-    ratio: bool = False  # written with four decimals, as the seeds print ratios
+    ratio: bool = False  # written with four decimals, as the earlier nvshare prints ratios
     figure: str = ""  # of the core's GpuFigures that it shows as it is
-    note: str = ""  # where it deviates from a seed, and why
+    note: str = ""  # what a reader may not expect, and why
 
 
 class Distribution(NamedTuple):

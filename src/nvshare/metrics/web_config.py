@@ -74,7 +74,7 @@ class WebConfig:
 def load(path: Path) -> WebConfig:
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait
-            raise WebConfigError(f"{path} is no file")
+            raise WebConfigError(f"{path} is not a file")
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
         content = yaml.safe_load(raw) if len(raw) <= FILE_BYTES_MAX else None
@@ -103,7 +103,7 @@ def _warnings(tls_table: dict[str, Any], path: Path) -> tuple[str, ...]:
 
 def _table(path: Path, name: str, content: Any, keys: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise WebConfigError(f"{path}: {name} is no mapping; accepted keys: {', '.join(keys)}")
+        raise WebConfigError(f"{path}: {name} is not a mapping; accepted keys: {', '.join(keys)}")
     for key in content:
         if key not in keys:
             raise WebConfigError(f"{path}: {key!r} in {name} is not accepted; accepted: {', '.join(keys)}")
@@ -112,13 +112,13 @@ def _table(path: Path, name: str, content: Any, keys: tuple[str, ...]) -> dict[s
 
 def _users(path: Path, content: Any) -> dict[str, bytes]:
     if not isinstance(content, dict):
-        raise WebConfigError(f"{path}: basic_auth_users is no mapping of names to bcrypt hashes")
+        raise WebConfigError(f"{path}: basic_auth_users is not a mapping of names to bcrypt hashes")
     users = {}
     for name, hashed in content.items():
         text = str(hashed)
         if not isinstance(name, str) or not _HASH.fullmatch(text):
             raise WebConfigError(
-                f"{path}: the hash of {name!r} in basic_auth_users is no bcrypt hash ($2y$...)"
+                f"{path}: the hash of {name!r} in basic_auth_users is not a bcrypt hash ($2y$...)"
             )
         users[name] = text.encode()
     return users

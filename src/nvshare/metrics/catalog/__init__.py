@@ -1,7 +1,7 @@
 """Every metric of the scheduler's port, one row each, in a file a subject.
 
-From a row come the exposition, docs/metrics.md, the dashboards' panels and the test that nothing is missing
-or beside it. Names, labels and their order in the rows of seed 001 are the seed's to the letter.
+From a row come the exposition, docs/metrics.md and the test that nothing is missing or beside it; dashboards
+pick from them by name. Names, labels and their order in rows that are FIXED never change.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.metrics.catalog.rows import CLIENT, DEFERRED, NO_ZEROS, POD, SEED, Rows
+from nvshare.metrics.catalog.rows import CLIENT, FIXED, NO_ZEROS, POD, Rows
 
 _MEASURED: Final = (
     "left out as long as NVML has told nothing of the process; of one that never did little, what NVML counts"
@@ -18,14 +18,14 @@ CLIENT_INFO = row(
     (*CLIENT, "gpu_index", "host_pid"),
     "1 for each connected process of a pod on a GPU.",
     "scheduler",
-    SEED,
+    FIXED,
 )
 CLIENT_ALLOCATED = row(
     "nvshare_client_managed_allocated_bytes",
     CLIENT,
     "Memory the process has allocated through us.",
     "scheduler",
-    SEED,
+    FIXED,
     merge="sum",
 )
 CLIENT_PEAK = row(
@@ -33,7 +33,7 @@ CLIENT_PEAK = row(
     CLIENT,
     "The most it has had allocated at once.",
     "scheduler",
-    SEED,
+    FIXED,
     merge="sum",
 )
 CLIENT_NVML_USED = row(
@@ -41,7 +41,7 @@ CLIENT_NVML_USED = row(
     (*CLIENT, "host_pid"),
     "Memory of the process as NVML counts it, 0 if NVML does not list it.",
     "nvml",
-    SEED,
+    FIXED,
     merge="sum",
     note=NO_ZEROS,
 )
@@ -57,7 +57,7 @@ CLIENT_QUOTA = row(
     CLIENT,
     "Memory limit of its pod on this GPU, 0 if there is none.",
     "scheduler",
-    SEED,
+    FIXED,
     note=_OF_THE_POD,
 )
 CLIENT_QUOTA_EXCEEDED = row(
@@ -65,7 +65,7 @@ CLIENT_QUOTA_EXCEEDED = row(
     CLIENT,
     "1 if its pod has more allocated than its memory limit.",
     "scheduler",
-    SEED,
+    FIXED,
     merge="any",
     note=_OF_THE_POD,
 )
@@ -75,7 +75,7 @@ CLIENT_OVERHEAD = row(
     "What the driver takes for the process beside its allocations: smoothed while it does little, and kept"
     " within 256 MiB to 4 GiB.",
     "nvml",
-    DEFERRED,
+    FIXED,
     merge="sum",
     note=_MEASURED,
 )
@@ -84,7 +84,7 @@ CLIENT_NEED = row(
     CLIENT,
     "Allocated memory plus the overhead baseline.",
     "nvml",
-    DEFERRED,
+    FIXED,
     merge="sum",
     note=_MEASURED,
 )
@@ -93,7 +93,7 @@ CLIENT_NEED_UPPER = row(
     CLIENT,
     "Allocated memory plus what NVML counts: never less than the truth.",
     "nvml",
-    DEFERRED,
+    FIXED,
     merge="sum",
 )
 CLIENT_QUOTA_SOURCE = row(
@@ -101,14 +101,14 @@ CLIENT_QUOTA_SOURCE = row(
     (*POD, "client_id", "source"),
     "1 for who set the memory limit: annotation, env, ctl, run, default, none.",
     "scheduler",
-    DEFERRED,
+    FIXED,
 )
 CLIENT_CORE_CONFIG = row(
     "nvshare_client_core_quota_config_percent",
     CLIENT,
     "Compute quota of its pod, 100 if unlimited.",
     "scheduler",
-    SEED,
+    FIXED,
     note=_OF_THE_POD,
 )
 CLIENT_CORE_EFFECTIVE = row(
@@ -116,7 +116,7 @@ CLIENT_CORE_EFFECTIVE = row(
     CLIENT,
     "Compute quota after all quotas of active pods were scaled to fit the GPU.",
     "scheduler",
-    SEED,
+    FIXED,
     note=_OF_THE_POD,
 )
 CLIENT_WINDOW_USAGE = row(
@@ -125,7 +125,7 @@ CLIENT_WINDOW_USAGE = row(
     "Time billed to its pod in the rolling window, the running part included. Of a pod without a quota: time"
     " the GPU worked for it.",
     "scheduler",
-    SEED,
+    FIXED,
     note=_OF_THE_POD,
 )
 CLIENT_WINDOW_LIMIT = row(
@@ -133,7 +133,7 @@ CLIENT_WINDOW_LIMIT = row(
     CLIENT,
     "The rolling window times the effective quota.",
     "scheduler",
-    SEED,
+    FIXED,
     note=_OF_THE_POD,
 )
 CLIENT_USAGE_RATIO = row(
@@ -141,7 +141,7 @@ CLIENT_USAGE_RATIO = row(
     CLIENT,
     "Window usage over window limit.",
     "scheduler",
-    SEED,
+    FIXED,
     note=_OF_THE_POD,
 )
 CLIENT_THROTTLED = row(
@@ -149,7 +149,7 @@ CLIENT_THROTTLED = row(
     CLIENT,
     "1 if its pod wants the GPU and its own quota holds it back.",
     "scheduler",
-    SEED,
+    FIXED,
     merge="any",
     note=_OF_THE_POD,
 )
@@ -158,7 +158,7 @@ CLIENT_PENDING_DROP = row(
     CLIENT,
     "1 if its pod was told to let go of the GPU and has not yet.",
     "scheduler",
-    SEED,
+    FIXED,
     merge="any",
     note=_OF_THE_POD,
 )
@@ -167,7 +167,7 @@ CLIENT_DEBT = row(
     CLIENT,
     "How far what was billed to its pod is ahead of what it was entitled to.",
     "scheduler",
-    SEED,
+    FIXED,
     note=_OF_THE_POD,
 )
 CLIENT_UNRESPONSIVE = row(

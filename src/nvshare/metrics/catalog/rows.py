@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from nvshare.core.books.figures import BOUNDS_NS
+from nvshare.core.books.histogram import BOUNDS_NS
 from nvshare.metrics.families import Kind, Merge, Metric
 
 GPU: Final = ("gpu_uuid", "gpu_index")
@@ -17,13 +17,10 @@ LOOP_EXPONENTS: Final = tuple(range(14, 31, 2))
 WAIT_BOUNDS: Final = tuple(bound / 1e9 for bound in BOUNDS_NS)
 LOOP_BOUNDS: Final = tuple((1 << exponent) / 1e9 for exponent in LOOP_EXPONENTS)
 
-SEED: Final = "001"
-DEFERRED: Final = "001, deferred there"
+FIXED: Final = "fixed"
+"""Name, labels and their order are those of the earlier nvshare, for which dashboards and scripts exist."""
 OURS: Final = "ours"
-NO_ZEROS: Final = (
-    "the seed fills GPU figures with zeros where NVML is missing; here they are left out, since a zero would"
-    " be read as a fact"
-)
+NO_ZEROS: Final = "missing, and not 0, while NVML does not answer: a zero would be read as a fact"
 
 
 class Rows:

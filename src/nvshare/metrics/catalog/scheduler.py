@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.metrics.catalog.rows import GPU, SEED, WAIT_BOUNDS, Rows
+from nvshare.metrics.catalog.rows import FIXED, GPU, WAIT_BOUNDS, Rows
 
 _UNGATED: Final = "left out while scheduling is off: whoever runs then does so without asking"
 
@@ -14,7 +14,7 @@ RUNNING = row(
     GPU,
     "Processes that have the GPU now.",
     "scheduler",
-    SEED,
+    FIXED,
     note=_UNGATED,
 )
 REQUESTING = row(
@@ -22,39 +22,39 @@ REQUESTING = row(
     GPU,
     "Processes that wait for their turn.",
     "scheduler",
-    SEED,
+    FIXED,
 )
 WAITING = row(
     "nvshare_scheduler_wait_queue_clients",
     GPU,
     "Processes that wait for memory or for their quota.",
     "scheduler",
-    SEED,
+    FIXED,
 )
 RUNNING_MEMORY = row(
     "nvshare_scheduler_running_memory_bytes",
     GPU,
     "Memory of the pods that have the GPU now.",
     "scheduler",
-    SEED,
+    FIXED,
     note=_UNGATED,
 )
 PEAK_RUNNING_MEMORY = row(
-    "nvshare_scheduler_peak_running_memory_bytes", GPU, "The most that ever was.", "scheduler", SEED
+    "nvshare_scheduler_peak_running_memory_bytes", GPU, "The most that ever was.", "scheduler", FIXED
 )
 SAFE_LIMIT = row(
     "nvshare_scheduler_memory_safe_limit_bytes",
     GPU,
     "Memory that pods may fill together: the GPU's less a reserve and less what strangers take.",
     "scheduler",
-    SEED,
+    FIXED,
 )
 OVERLOADED = row(
     "nvshare_scheduler_memory_overloaded",
     GPU,
     "1 if the pods that want to run do not fit together.",
     "scheduler",
-    SEED,
+    FIXED,
 )
 DRAINING = row(
     "nvshare_scheduler_gpu_draining",
@@ -76,7 +76,7 @@ MESSAGES = row(
     ("type",),
     "Messages received and sent, by type.",
     "daemon",
-    SEED,
+    FIXED,
     note="since the daemon started: clients of a former one come back with RESUME, so REGISTER may stay 0",
 )
 DROPS = row(
@@ -84,21 +84,21 @@ DROPS = row(
     ("gpu_uuid", "reason"),
     "DROP_LOCK messages, by why the turn ended.",
     "scheduler",
-    SEED,
+    FIXED,
 )
 DISCONNECTS = row(
     "nvshare_scheduler_client_disconnect_total",
     ("reason",),
     "Clients whose connection ended, by why.",
     "daemon",
-    SEED,
+    FIXED,
 )
 WAITS_FOR_MEMORY = row(
     "nvshare_scheduler_wait_for_mem_total",
     ("gpu_uuid",),
     "WAIT_FOR_MEM messages.",
     "scheduler",
-    SEED,
+    FIXED,
     figure="waits_for_memory",
 )
 MEMORY_AVAILABLE = row(
@@ -106,7 +106,7 @@ MEMORY_AVAILABLE = row(
     ("gpu_uuid",),
     "MEM_AVAILABLE messages.",
     "scheduler",
-    SEED,
+    FIXED,
     figure="memory_available",
 )
 HANDOVERS = row(

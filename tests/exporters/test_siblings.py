@@ -1,0 +1,64 @@
+"""A process with several clients on a GPU counts once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from nvshare.core import events
+from nvshare.core.habits import Habits
+from nvshare.exporters.service import MetricsService
+from nvshare.exporters.siblings import Siblings
+from nvshare.gpu.reading import GpuReading, ProcessReading
+from nvshare.node.members import Member
+from nvshare.pods.identity import Process
+from tests.node.harness import gpu_key
+
+SECOND = 1_000_000_000
+GIB = 1 << 30
+
+
+def client(key: int, told_ns: int = 0, used_bytes: int = 0) -> Any:
+    work = SimpleNamespace(told_ns=told_ns, alone_ns=0)
+    memory = SimpleNamespace(shares={key: SimpleNamespace(used_bytes=used_bytes)})
+    return SimpleNamespace(
+        key=key, work=work, awaits_nvml=False, tenant=SimpleNamespace(memory=memory, habits=Habits())
+    )
+
+
+def test_work_is_divided_as_they_told_of_theirs() -> None:
+    siblings = Siblings()
+    first, second = client(1, 300), client(2, 100)
+    assert siblings.divide([first, second], 4000) == [(1, 3000), (2, 1000)]
+    second.work.told_ns += 50
+    assert siblings.divide([first, second], 4001) == [(1, 0), (2, 4001)]
+    assert siblings.divide([first, second], 4001) == [(1, 2001), (2, 2000)], "none has told anything"
+    siblings.keep_only({1})
+    assert siblings.divide([first], 5) == [(1, 5)]
+
+
+def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
+    """Two clients of one process, and one of another."""
+    process, other = Process(10, 1), Process(11, 1)
+    members = {
+        key: Member(key, whose, 0, False, "default/pod", gpu_key(), 1, -1)
+        for key, whose in ((1, process), (2, process), (3, other))
+    }
+    clients = {1: client(1, 900, 2 * GIB), 2: client(2, 0, GIB), 3: client(3, 500)}
+    fed: list[Any] = []
+    scheduler = SimpleNamespace(
+        clients=clients, on=True, gpus={gpu_key(): SimpleNamespace(gpu_time=SimpleNamespace(is_behind=False))}
+    )
+    service: Any = object.__new__(MetricsService)
+    hub = SimpleNamespace(scheduler=scheduler, feed=fed.append)
+    service.__dict__.update(_hub=hub, _roster=SimpleNamespace(members=members), _ttl_ns=SECOND)
+    service.__dict__.update(_work_told_ns={gpu_key(): 0}, _siblings=Siblings(), _listed={})
+    service.__dict__.update(
+        _activity=SimpleNamespace(forget=lambda *_: None),
+        _overheads=SimpleNamespace(note=lambda *_: None, baselines={}),
+    )
+    seen = (ProcessReading(10, 1, "", 4 * GIB, 60), ProcessReading(11, 1, "", None, 20))
+    reading = GpuReading(gpu_key(), 0, SECOND, processes=seen)
+    looks = MetricsService._note_processes(service, reading)
+    assert fed == [events.WorkSampled(gpu_key(), SECOND, ((1, 600_000_000), (2, 0), (3, 200_000_000)))]
+    assert [(look.allocated_bytes, look.nvml_bytes) for look in looks] == [(3 * GIB, 4 * GIB)]
