@@ -14,7 +14,10 @@ HOURS ?= 24
 # pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
 
-.PHONY: help demo test quick unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars prometheus simgpu compiled interposer release-libs aarch64 libraries clean
+.PHONY: help demo test quick unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme prometheus compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
+
+# $(call install,PACKAGES,TO DO WHAT): as root on Debian and Ubuntu, after saying so. Others are told what is missing.
+install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "nvshare: installing $(1) with apt-get, $(2)" >&2 && apt-get update -qq && apt-get install -qqy --no-install-recommends $(1) >/dev/null; } || { echo "nvshare: something is missing $(2); on Debian and Ubuntu: apt-get install $(1)" >&2; exit 2; }
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,18 +25,27 @@ help: ## this list
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "nvshare needs Python 3.11 or newer as '$(PYTHON)'; or: make PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nvshare needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11" >&2; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { $(call install,python3-venv,to make $(VENV)); $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-demo: $(READY) libraries ## five tenants share GPUs, simulated ones if need be, for FOR=60 seconds
-	@$(BIN)/nvshare demo --for $(FOR)
+# Compiled if that is there and fresh (`make compiled`): nobody waits two minutes for a demo.
+demo: $(READY) libraries ## six tenants share GPUs, simulated ones if need be, for FOR=60 seconds
+	@if [ -e $(COMPILED)/.ready ] && $(MAKE) --no-print-directory -q $(COMPILED)/.ready; then \
+	  cp -rp src/nvshare/. $(COMPILED)/nvshare/ && export PYTHONPATH=$(CURDIR)/$(COMPILED); fi; \
+	$(BIN)/nvshare demo --for $(FOR)
 
-# The two libraries in C alone, without their test programs.
-libraries:
-	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy gcc libc6-dev; } || { echo "nvshare needs a C compiler as 'cc'" >&2; exit 2; }
+compiler:
+	@command -v cc >/dev/null || $(call install,gcc libc6-dev,to build libnvshare.so and the simulated driver)
+
+simgpu: compiler ## the simulated driver, into build/simgpu
 	@$(MAKE) --no-print-directory -s -C native/simgpu
+
+interposer: compiler ## the library that is preloaded into CUDA programs, into build/interposer
 	@$(MAKE) --no-print-directory -s -C native/interposer
+
+libraries: simgpu interposer
 
 test: lint unit ## everything that must pass before a change lands
 
@@ -41,22 +53,19 @@ test: lint unit ## everything that must pass before a change lands
 quick: lint ## lint, and the tests without processes
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify and not slow" tests/core tests/wire tests/sim tests/metrics tests/pods
 
-unit: $(READY) simgpu interposer aarch64 prometheus
+unit: $(READY) test-programs aarch64 prometheus
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify"
 
 # Debian's, for the tests: they scrape, judge rules and take alerts.
 prometheus:
-	@command -v promtool >/dev/null && command -v prometheus >/dev/null && command -v prometheus-alertmanager >/dev/null && command -v curl >/dev/null && command -v openssl >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends prometheus prometheus-alertmanager curl openssl; } || { echo "nvshare's tests need prometheus, promtool, prometheus-alertmanager, curl and openssl" >&2; exit 2; }
+	@command -v promtool >/dev/null && command -v prometheus >/dev/null && command -v prometheus-alertmanager >/dev/null && command -v curl >/dev/null && command -v openssl >/dev/null || $(call install,prometheus prometheus-alertmanager curl openssl,to test metrics and alerts)
 
-# The simulated driver, with its test programs plain and under two sanitizers. valgrind is for the tests.
-simgpu:
-	@command -v cc >/dev/null && command -v valgrind >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy gcc libc6-dev valgrind; } || { echo "nvshare's simulated driver needs a C compiler as 'cc', and valgrind" >&2; exit 2; }
+# Both libraries with their test programs, plain and under two sanitizers.
+test-programs: compiler
+	@command -v valgrind >/dev/null || $(call install,valgrind,to test the libraries for leaks)
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests SANITIZE=address,undefined OUT=../../build/simgpu-address
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests SANITIZE=thread OUT=../../build/simgpu-thread
-
-# The library that is preloaded into CUDA programs, with its test programs plain and under two sanitizers.
-interposer: simgpu
 	@$(MAKE) --no-print-directory -s -C native/interposer tests
 	@$(MAKE) --no-print-directory -s -C native/interposer tests SANITIZE=address,undefined OUT=../../build/interposer-address SIMGPU=../../build/simgpu-address
 	@$(MAKE) --no-print-directory -s -C native/interposer tests SANITIZE=thread OUT=../../build/interposer-thread SIMGPU=../../build/simgpu-thread
@@ -77,9 +86,12 @@ release-libs: $(ZIG) ## libnvshare.so for glibc 2.17 and later, x86-64 and aarch
 	  $(MAKE) --no-print-directory -s -C native/interposer TARGET=$$machine OUT=$(RELEASE)/$$machine CC=$(call RELEASE_CC,$$machine-linux-gnu.2.17) || exit 1; \
 	done
 
+wheels: $(ZIG) compiler ## wheels with a compiled core for Python 3.11 to 3.13, x86-64 and aarch64, in dist
+	$(BIN)/python tools/build_wheels.py
+
 # The simulated driver for aarch64, and a processor to run it on: for the test of that library.
 aarch64: release-libs
-	@command -v qemu-aarch64 >/dev/null && [ -e /usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1 ] || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends qemu-user libc6-arm64-cross; } || { echo "nvshare's aarch64 test needs qemu-aarch64 and the loader of libc6-arm64-cross" >&2; exit 2; }
+	@command -v qemu-aarch64 >/dev/null && [ -e /usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1 ] || $(call install,qemu-user libc6-arm64-cross,to test the library for aarch64)
 	@$(MAKE) --no-print-directory -s -C native/simgpu tests OUT=$(RELEASE)/simgpu-aarch64 CC=$(call RELEASE_CC,aarch64-linux-gnu.2.36)
 
 lint: $(READY)
@@ -102,17 +114,17 @@ build/benchmarks/%: benchmarks/lock_cycles/%.c benchmarks/lock_cycles/frame.h
 	@mkdir -p $(@D)
 	$(CC) -O2 -std=c11 -Wall -Wextra -Werror -o $@ $<
 
-bench: $(READY) $(LOCK_CYCLES) simgpu interposer compiled ## the figures that are ratios and rates, beside their contenders
+bench: $(READY) $(LOCK_CYCLES) test-programs compiled ## the figures that are ratios and rates, beside their contenders
 	$(BIN)/python -m benchmarks.wire
 	@echo "the core in plain Python:" && $(BIN)/python -m benchmarks.core_events && $(BIN)/python -m benchmarks.simulator
 	@echo "the core compiled:" && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.core_events && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.simgpu_cost
-	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.lock_cycles
+	$(BIN)/python -m benchmarks.lock_cycles
 	$(BIN)/python -m benchmarks.launch_overhead
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.scrape
 	$(BIN)/python -m benchmarks.floods && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.floods
 
-verify: $(READY) simgpu interposer prometheus compiled ## the whole of what `make test` only samples
+verify: $(READY) test-programs prometheus compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify tests/sim
 	@echo "the rest one at a time: they measure" && $(BIN)/python -m pytest -q -m verify --ignore=tests/sim
 	@$(MAKE) --no-print-directory verify-core
@@ -142,24 +154,27 @@ verify-core: $(READY) compiled ## the core under 20,000,000 random events, every
 verify-grants: $(READY) compiled ## clients of every dialect, their messages delayed at will: no hold is lost; STEPS=, SEED=
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.core.crossings --steps $(STEPS) --seed $(SEED)
 
-verify-gpu-time: $(READY) simgpu interposer ## GPU time as shown beside the card's own count, every workload and mix, as a table
+verify-gpu-time: $(READY) test-programs ## GPU time as shown beside the card's own count, every workload and mix, as a table
 	$(BIN)/python -m tests.interposer.gpu_time
 
-verify-old-clients: $(READY) simgpu interposer ## shares of processes that speak protocol 2, on a simulated GPU
+verify-old-clients: $(READY) test-programs ## shares of processes that speak protocol 2, on a simulated GPU
 	$(BIN)/python -m tests.interposer.old_shares
 
-verify-lies: $(READY) simgpu interposer ## what lies about GPU time, holds and memory gain, as a table
+verify-lies: $(READY) test-programs ## what lies about GPU time, holds and memory gain, as a table
 	$(BIN)/python -m tests.hostile.lies
 
 verify-processes: $(READY) libraries ## the same by real processes on a simulated GPU; takes an hour and a half
 	$(BIN)/python -m tests.local.shares
 
-verify-restarts: $(READY) simgpu interposer ## 200 kill -9 and 50 clean restarts of the daemon: no pod has a byte more than its limit
+verify-restarts: $(READY) test-programs ## 200 kill -9 and 50 clean restarts of the daemon: no pod has a byte more than its limit
 	$(BIN)/python -m tests.interposer.restarts
 	$(BIN)/python -m tests.interposer.restart_shares
 
-verify-exits: $(READY) simgpu ## 20,000 short programs exit while their threads stand at a simulated card: none hangs
+verify-exits: $(READY) test-programs ## 20,000 short programs exit while their threads stand at a simulated card: none hangs
 	$(BIN)/python -m tests.simgpu.short_programs
+
+verify-readme: $(READY) compiler ## every command of the READMEs and pages, pasted in order into a fresh clone
+	$(BIN)/python -m pytest -q -m verify tests/docs
 
 verify-day: $(READY) compiled ## a simulated day of 32 tenants on 8 GPUs: speed, and memory that stays flat
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.simulator --hours 24

@@ -20,9 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.lock_cycles.__main__ import ask, is_compiled
+from benchmarks.lock_cycles.__main__ import ask
 from benchmarks.lock_cycles.servers import Server, daemon
 from benchmarks.scrape import judge
+from nvshare.build import core_kind
 from nvshare.wire.messages import MessageType
 from tests.exporters.node import free_port
 from tests.hostile.flooders import FLOODS, Flood, flooded
@@ -164,10 +165,7 @@ def main() -> int:
     if os.geteuid() != 0:
         print("needs root: the floods come from processes of another user", file=sys.stderr)
         return 2
-    print(
-        f"the daemon is {'compiled' if is_compiled() else 'plain Python'}; milliseconds,"
-        f" {arguments.length_sec:g} s each"
-    )
+    print(f"the daemon's core is {core_kind()}; milliseconds, {arguments.length_sec:g} s each")
     heads = ("p50", "p99", "same p50", "same p99", "scrape", "newcomer")
     print(f"{'':<26}" + "".join(f"{word:>9}" for word in heads))
     port = free_port()

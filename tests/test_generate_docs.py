@@ -34,6 +34,12 @@ def test_an_edited_page_is_stale(root: Path) -> None:
     assert generate_docs.stale_pages() == []
 
 
+def test_the_page_of_metrics_has_no_words_that_only_its_authors_know() -> None:
+    page = generate_docs.PAGES["docs/metrics.md"]()
+    assert "seed" not in page.lower()
+    assert "deferred" not in page.lower()
+
+
 def test_an_unknown_argument_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert generate_docs.main(["--chek"]) == 2
     assert "--chek" in capsys.readouterr().err

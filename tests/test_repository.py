@@ -6,6 +6,7 @@ import re
 import subprocess
 import tomllib
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ TEST_VARIABLES: Final = {"NVSHARE_REQUIRE_ALL", "NVSHARE_COMPILE"}
 SIMULATOR_VARIABLES: Final = {"NVSHARE_SIM", "NVSHARE_SIM_DIR", "NVSHARE_SIM_LIB"}
 
 # Any other host in the tree is either a slip, like the address of somebody's package mirror, or belongs here.
+NOBODYS: Final = (".example", ".example.com")  # kept free for documents
 PUBLIC_HOSTS: Final = {"keepachangelog.com", "semver.org", "www.apache.org", "www.w3.org"}
 
 # Split so that this file does not find itself.
@@ -109,7 +111,7 @@ def test_only_public_hosts_are_named() -> None:
         for name, text in texts().items()
         if name != "LICENSE"
         for host in re.findall(r"https?://([A-Za-z0-9.-]+\.[A-Za-z]{2,})", text)
-        if host not in PUBLIC_HOSTS
+        if host not in PUBLIC_HOSTS and not host.endswith(NOBODYS)
     }
     assert found == set()
 
@@ -152,6 +154,30 @@ def _outline(text: str) -> dict[str, object]:
 def test_both_languages_say_the_same() -> None:
     assert _outline(texts()["README.zh-CN.md"]) == _outline(texts()["README.md"])
     assert len(re.findall(r"[\u4e00-\u9fff]", texts()["README.zh-CN.md"])) > 300, "it is in Chinese"
+
+
+def test_chinese_lines_end_where_sentences_do() -> None:
+    """A line break within a sentence is shown as a blank between two characters."""
+    prose = re.sub(r"^```.*?^```", "", texts()["README.zh-CN.md"], flags=re.MULTILINE | re.DOTALL)
+    lines = prose.splitlines()
+    followed = [
+        line for line, following in pairwise(lines) if following and not following.startswith(("- ", "|"))
+    ]
+    assert [line for line in followed if line and not line.endswith(("。", "-->"))] == []
+
+
+def test_chinese_links_to_english_pages_say_so() -> None:
+    text, _, rest = texts()["README.zh-CN.md"].partition("以下页面都是英文")
+    assert "](docs/architecture.md)" in rest
+    links = re.findall(r"\]\(((?:docs|native)/[^)]+\.md)\)(.{4})", text)
+    assert [link for link, after in links if after != "（英文）"] == []
+    assert links
+
+
+def test_building_needs_the_pinned_versions() -> None:
+    needed = tomllib.loads(texts()["pyproject.toml"])["build-system"]["requires"]
+    assert set(needed) <= set(texts()["constraints.txt"].splitlines())
+    assert {"setuptools", "mypy"} == {requirement.split("==")[0] for requirement in needed}
 
 
 def _dependencies() -> set[str]:

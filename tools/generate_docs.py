@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from nvshare.core import grant, standing
-from nvshare.metrics.dashboards import dashboard
+from nvshare.metrics.dashboards import DASHBOARDS, dashboard_json
 from nvshare.metrics.document import metrics_page
 from nvshare.node.config import daemon_settings_page
 from nvshare.wire.document import protocol_page
@@ -38,9 +38,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/protocol.md": protocol_page,
     "docs/settings.md": daemon_settings_page,
     "docs/metrics.md": metrics_page,
-    "deploy/grafana/node.json": partial(dashboard, "node"),
-    "deploy/grafana/pod.json": partial(dashboard, "pod"),
-    "deploy/grafana/fleet.json": partial(dashboard, "fleet"),
+    **{f"deploy/grafana/{name}.json": partial(dashboard_json, one) for name, one in DASHBOARDS.items()},
 }
 
 

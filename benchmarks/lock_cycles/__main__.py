@@ -5,6 +5,9 @@
 2. Hand-over: each holder keeps the lock for a millisecond, and the daemon serves one at a time as the bare
    server does. How long a GPU stands idle between two holders.
 
+The daemon is the one that `pip install .` gives, as `make compiled` has installed it, or with --checkout that
+of the sources. Which core it has, it says itself.
+
 Medians of several runs each. Ratios last from one machine to the next; microseconds do not.
 """
 
@@ -22,6 +25,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.lock_cycles.servers import (
+    INSTALLED,
+    ROOT,
     Figures,
     Server,
     bare_server,
@@ -30,7 +35,6 @@ from benchmarks.lock_cycles.servers import (
     rss_bytes,
     what_to_build,
 )
-from nvshare.core import scheduler
 
 CLIENTS: Final = (1, 10, 100, 500)
 HANDOVER_MOST: Final = 1.6
@@ -70,8 +74,10 @@ def ask(server: Server, method: str, path: str, body: object = None) -> dict[str
     return answer
 
 
-def is_compiled() -> bool:
-    return not (scheduler.__file__ or "").endswith(".py")
+def core_of(installation: str) -> str:
+    """Of the daemon that is measured: compiled or plain."""
+    with tempfile.TemporaryDirectory() as name, daemon(Path(name), PYTHONPATH=installation) as ours:
+        return str(ask(ours, "GET", "/v1/status")["core"])
 
 
 def median(runs: list[Figures]) -> Figures:
@@ -103,12 +109,12 @@ def _show(clients: int, found: Comparison, say: Callable[[str], None]) -> None:
         )
 
 
-def flat_out(runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
+def flat_out(installation: str, runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
     """Cost and rate at each number of clients; what misses its goal."""
     missed: list[str] = []
     say(f"flat out\n{HEADER}")
     for clients in CLIENTS:
-        found = compare(clients, runs, length_ms, 0)
+        found = compare(clients, runs, length_ms, 0, PYTHONPATH=installation)
         _show(clients, found, say)
         base, mine = found.base, found.mine
         goals = [
@@ -123,11 +129,12 @@ def flat_out(runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]
     return missed
 
 
-def hand_over(runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
+def hand_over(installation: str, runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
     missed: list[str] = []
+    settings = {"PYTHONPATH": installation, "NVSHARE_SCHEDULING_MODE": "serial"}
     say(f"hand-over, holds of {HOLD_US / 1000:g} ms\n{HEADER}")
     for clients in CLIENTS:
-        found = compare(clients, runs, length_ms, HOLD_US, NVSHARE_SCHEDULING_MODE="serial")
+        found = compare(clients, runs, length_ms, HOLD_US, **settings)
         _show(clients, found, say)
         ratio = found.mine.handover_p50_us / found.base.handover_p50_us
         missed += _judge(clients, [("hand-over p50", ratio, HANDOVER_MOST, False)], say)
@@ -147,7 +154,7 @@ def _judge(
     return missed
 
 
-def quotas(runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
+def quotas(installation: str, runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
     """What a message costs with quotas, with few tenants and with many.
 
     Both have more quotas than GPU, so that both keep it busy: else one would be measured waiting.
@@ -155,7 +162,7 @@ def quotas(runs: int, length_ms: int, say: Callable[[str], None]) -> list[str]:
     costs: dict[int, list[float]] = {50: [], 500: []}
     for _ in range(runs):
         for clients, found in costs.items():
-            with tempfile.TemporaryDirectory() as name, daemon(Path(name)) as ours:
+            with tempfile.TemporaryDirectory() as name, daemon(Path(name), PYTHONPATH=installation) as ours:
                 for number in range(clients):
                     ask(ours, "PUT", f"/v1/quotas/bench/load-{number}", {"core_percent": QUOTA_PERCENT})
                 found.append(measure(ours, clients, length_ms).cpu_us_per_message)
@@ -168,6 +175,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--length-ms", type=int, default=1000)
+    parser.add_argument(
+        "--checkout", action="store_true", help="the sources of this checkout, not an installation"
+    )
     arguments = parser.parse_args()
     if not 1 <= arguments.runs <= 100 or not 10 <= arguments.length_ms <= 600_000:
         print("accepted: 1 to 100 runs of 10 to 600000 ms", file=sys.stderr)
@@ -176,10 +186,14 @@ def main() -> int:
     if unbuilt:
         print(unbuilt, file=sys.stderr)
         return 2
-    print(f"the scheduling core is {'compiled' if is_compiled() else 'plain Python'}")
-    missed = flat_out(arguments.runs, arguments.length_ms, print)
-    missed += hand_over(arguments.runs, arguments.length_ms, print)
-    missed += quotas(arguments.runs, arguments.length_ms, print)
+    if not arguments.checkout and not INSTALLED.exists():
+        print(f"not built: {INSTALLED.relative_to(ROOT)}; build with: make compiled", file=sys.stderr)
+        return 2
+    installation = str(ROOT / "src" if arguments.checkout else INSTALLED)
+    print(f"measured: the {core_of(installation)} core in {Path(installation).relative_to(ROOT)}")
+    missed = flat_out(installation, arguments.runs, arguments.length_ms, print)
+    missed += hand_over(installation, arguments.runs, arguments.length_ms, print)
+    missed += quotas(installation, arguments.runs, arguments.length_ms, print)
     print("all goals met" if not missed else "missed: " + "; ".join(missed))
     return 1 if missed else 0
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / "build" / "benchmarks"
+INSTALLED: Final = ROOT / "build" / "compiled"  # what `pip install .` gives; `make compiled`
 GPUS: Final = 8
 MESSAGES_PER_CYCLE: Final = 3
 START_SEC: Final = 30

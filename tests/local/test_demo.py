@@ -24,7 +24,7 @@ from tests.test_repository import ROOT
 
 PODS = ["demo/free", "demo/pair-a", "demo/pair-b", "demo/sixty", "demo/thirty", "demo/visitor"]
 STEADY = ("demo/thirty", "demo/sixty", "demo/free")
-ROW = re.compile(r"gpu (\d)  (\S+): asked (.+?), got ([\d.]+) %, memory (.+?), state (.+)")
+ROW = re.compile(r"gpu (\d)  (\S+): asked (.+?), due .+?, got ([\d.]+) %, memory (.+?), state (.+)")
 
 
 class Show:
@@ -36,7 +36,7 @@ class Show:
         while not (line := read_line(process)).startswith("  export "):
             self.head.append(line)
         names = dict(word.split("=") for word in line.split()[1:])
-        self.stage = Path(names["NVSHARE_SOCK_DIR"]).parent
+        self.stage = Path(names["NVSHARE_PRIVATE_DIR"]).parent
         self.private_dir = Path(names["NVSHARE_PRIVATE_DIR"])
         self.control = Controller(self.private_dir)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import signal
@@ -50,11 +51,19 @@ def test_exit_codes_are_the_shells(node: Place, command: tuple[str, ...], code: 
         ),
         (
             ("--gpu", "7"),
-            "--gpu '7' is no GPU of this node (unknown_gpu); accepted: all, or one or more of 0 (",
+            "--gpu '7' names no GPU of this node; accepted: all, or one or more of 0 (",
         ),
-        (("--pod", "Bad_Name"), "--pod 'Bad_Name' is no pod; accepted: [namespace/]name"),
+        (("--gpu", ""), "--gpu '' does not name a GPU; accepted: all, or one or more of 0 ("),
+        (("--gpu", "0,"), "--gpu '0,' does not name a GPU"),
+        (
+            ("--gpu-memory-limit", "4"),
+            "--gpu-memory-limit '4' is not understood; accepted: 0, or at least 1 MiB",
+        ),
+        (("--gpu-memory-limit", "4"), "did you mean 4Gi?"),
+        (("--gpu-memory-limit", "4gb"), "did you mean 4Gi (binary) or 4G (decimal)?"),
+        (("--pod", "Bad_Name"), "--pod 'Bad_Name' is not a pod name; accepted: [namespace/]name"),
         (("--pod", "a/b", "--namespace", "c"), "both name a namespace; accepted: one of the two"),
-        (("--core-policy", "fair"), "--core-policy 'fair' is no policy; accepted: cap, share"),
+        (("--core-policy", "fair"), "--core-policy 'fair' is not a policy; accepted: cap, share"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_started(node: Place, options: tuple[str, ...], words: str) -> None:
@@ -63,6 +72,33 @@ def test_bad_input_is_named_and_nothing_is_started(node: Place, options: tuple[s
     assert code == 2
     assert words in error
     assert not marker.exists()
+
+
+def test_a_limit_above_the_card_is_told_and_harmless(node: Place) -> None:
+    code, error = exit_code(node, "--gpu", "1", "--gpu-memory-limit", "40Gi", "--", "true")
+    assert code == 0
+    assert "40 GiB is more than there is: GPU 1 has 16 GiB. There it limits nothing" in error
+    for options in (("--oversub", "--gpu-memory-limit", "40Gi"), ("--gpu-memory-limit", "16Gi"), ()):
+        assert "more than there is" not in exit_code(node, *options, "--", "true")[1]
+
+
+def test_a_limit_above_the_card_is_told_by_ctl_too(node: Place) -> None:
+    result = node.nvshare("ctl", "quota", "set", "ml/big", "--memory", "40Gi")
+    assert result.returncode == 0
+    assert "Warning: --memory: 40 GiB is more than there is: GPU 0 has 16 GiB, GPU 1 has" in result.stderr
+    result = node.nvshare("ctl", "quota", "set", "ml/big", "--memory", "4Gi")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert node.nvshare("ctl", "quota", "unset", "ml/big").returncode == 0
+
+
+def test_a_misspelt_variable_is_warned_of(node: Place) -> None:
+    result = node.nvshare("ctl", "clients", "--json", NVSHARE_PRIVAT_DIR="/x")
+    assert result.returncode == 0
+    assert json.loads(result.stdout)["clients"] == []
+    assert result.stderr == (
+        "Warning: NVSHARE_PRIVAT_DIR is set, but nvshare has no such variable;"
+        " did you mean NVSHARE_PRIVATE_DIR?\n"
+    )
 
 
 def test_no_command_is_bad_input(node: Place) -> None:
@@ -89,7 +125,7 @@ def test_somebody_elses_node_is_not_permitted(node: Place) -> None:
         cwd="/",
     )
     assert result.returncode == 5, result.stderr
-    assert "start your own node with `nvshare up`" in result.stderr
+    assert "root's node serves root alone; root can change that by NVSHARE_USERS" in result.stderr
 
 
 def test_what_the_command_gets(node: Place) -> None:
@@ -125,6 +161,30 @@ def test_limits_are_the_daemons_and_can_be_raised_and_end_with_the_run(node: Pla
     assert node.limits("ml/raise")["core_percent"] == 30
     job.communicate("\n", timeout=PATIENCE_SEC)
     wait_until(lambda: node.limits("ml/raise")["core_percent"] == 100, "the limits are gone")
+
+
+def test_limits_that_are_not_those_asked_for_are_told_with_their_origin(node: Place) -> None:
+    assert node.nvshare("ctl", "quota", "set", "ml/old", "--core", "80", "--memory", "1Gi").returncode == 0
+    try:
+        run = node.nvshare("run", "--pod", "ml/old", "--gpu-core-limit", "30", "--", "true")
+        assert (
+            "nvshare: ml/old: 80 % of each GPU's time (set by nvshare ctl quota set, not the 30 % asked for),"
+            " 1 GiB of each GPU's memory (set by nvshare ctl quota set); `nvshare ctl quota unset ml/old`"
+            " takes that back\n"
+        ) in run.stderr
+        shown = node.nvshare("ctl", "quota", "get", "ml/old").stdout.splitlines()
+        assert shown[0].startswith("ml/old: 80 % of each GPU's time (set by nvshare ctl quota set), 1 GiB")
+        assert shown[1:] == ["  80 %, 1 GiB: set by nvshare ctl quota set"]
+        listed = node.nvshare("ctl", "quota", "list").stdout
+        assert "ml/old" in listed
+        assert "set by nvshare ctl quota set" in listed
+    finally:
+        assert node.nvshare("ctl", "quota", "unset", "ml/old").returncode == 0
+    plain = node.nvshare("run", "--pod", "ml/old", "--gpu-core-limit", "30", "--", "true").stderr
+    assert "nvshare: ml/old: 30 % of each GPU's time (from nvshare run), no memory limit\n" in plain
+    assert "ml/old" not in node.nvshare("run", "--pod", "ml/old", "--", "true").stderr, (
+        "there is nothing to say"
+    )
 
 
 def test_signals_reach_the_command(node: Place) -> None:
@@ -164,7 +224,7 @@ def test_what_the_command_leaves_behind_goes_on_and_is_told_of(node: Place) -> N
     pid = int(result.stdout)
     try:
         assert result.returncode == 0
-        assert f"default/leaver has ended and left 1 running (pid {pid})" in result.stderr
+        assert f"default/leaver has ended and left 1 process running (pid {pid})" in result.stderr
         os.kill(pid, 0)
     finally:
         os.kill(pid, signal.SIGKILL)

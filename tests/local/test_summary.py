@@ -12,11 +12,18 @@ SECOND = 1_000_000_000
 
 
 def tenant(
-    pod: str, used_ns: int, percent: int = 30, reason: str = "quota", state: str = "waiting"
+    pod: str,
+    used_ns: int,
+    percent: int = 30,
+    reason: str = "quota",
+    state: str = "waiting",
+    here: bool = True,
 ) -> dict[str, Any]:
     return {
         "pod": pod,
         "core_percent": percent,
+        "effective_percent": percent * 0.9 if percent < 100 else 100.0,
+        "clients": [{}] if here else [],
         "share": False,
         "billed_ns": used_ns if percent < 100 else 0,
         "gpu_time_ns": used_ns,
@@ -44,7 +51,7 @@ def test_what_was_got_is_of_the_window() -> None:
     assert row.got_percent == 0, f"of the last {WINDOW_LOOKS} looks"
     assert row.state == "had its share"
     assert as_lines([row]) == [
-        "gpu 0  a/b: asked 30 %, got 0.0 %, memory 1 GiB of 4 GiB, state had its share"
+        "gpu 0  a/b: asked 30 %, due 27.0 %, got 0.0 %, memory 1 GiB of 4 GiB, state had its share"
     ]
 
 
@@ -54,7 +61,20 @@ def test_without_a_quota_it_is_what_was_held() -> None:
         summary.add(look(second, tenant("a/b", second * SECOND, percent=100)))
     [row] = summary.rows()
     assert row.got_percent == pytest.approx(100)
-    assert row.cells()[2] == "no quota"
+    assert row.cells()[2:4] == ("no quota", "-")
+
+
+def test_one_that_has_left_and_still_has_an_account_is_not_shown() -> None:
+    """Its limits went with its processes: it would be shown as running without a quota."""
+    summary, totals = Summary(), Totals()
+    for second, here in ((0, True), (1, True), (2, False)):
+        percent = 30 if here else 100
+        moment = look(second, tenant("a/b", second * SECOND, percent=percent, here=here))
+        summary.add(moment)
+        totals.add(moment, summary.rows())
+    assert summary.rows() == []
+    [row] = totals.rows()
+    assert (row.state, row.asked_percent) == ("left", 30)
 
 
 def test_a_newcomer_has_no_figure_yet_and_a_new_account_starts_afresh() -> None:

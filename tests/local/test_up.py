@@ -34,6 +34,22 @@ def test_a_detached_node_is_ready_when_the_command_returns_and_down_ends_it(bare
     assert list(bare.sock_dir.iterdir()) == []
 
 
+def test_simulated_gpus_are_the_same_when_the_node_is_up_again(bare: Place) -> None:
+    """So that programs which went on meanwhile find theirs."""
+    uuids = []
+    for _ in range(2):
+        assert bare.nvshare("up", "--sim", "t4:2", "--detach").returncode == 0
+        uuids.append([gpu["gpu"] for gpu in bare.control.ask("GET", "/v1/gpus")["gpus"]])
+        assert bare.nvshare("down").returncode == 0
+    assert uuids[0] == uuids[1]
+    assert len(set(uuids[0])) == 2
+    with place() as other:
+        assert other.nvshare("up", "--sim", "t4:2", "--detach").returncode == 0
+        others = {gpu["gpu"] for gpu in other.control.ask("GET", "/v1/gpus")["gpus"]}
+        assert other.nvshare("down").returncode == 0
+    assert not others & {*uuids[0]}, "another node has other GPUs"
+
+
 def test_nodes_that_start_together_have_a_port_for_metrics_each() -> None:
     """They all look for the first free one; whoever is too late takes another."""
     with ExitStack() as stack:
@@ -49,6 +65,22 @@ def test_nodes_that_start_together_have_a_port_for_metrics_each() -> None:
         for url in urls:
             with urlopen(url, timeout=PATIENCE_SEC) as answer:
                 assert b"\nnvshare_" in answer.read()
+
+
+def test_nvshare_sim_finds_the_cards_of_the_node(bare: Place) -> None:
+    assert bare.nvshare("up", "--sim", "t4:2", "--detach").returncode == 0
+    try:
+        simulated = bare.state().simulated
+        assert simulated is not None
+        elsewhere = {"XDG_RUNTIME_DIR": str(bare.directory)}  # where cards would be without a node
+        status = bare.nvshare("sim", "status", **elsewhere)
+        assert (status.returncode, status.stderr) == (0, "")
+        assert f"simulated GPUs in {simulated.directory} (t4:2)" in status.stdout
+        assert bare.nvshare("sim", "fault", "lost", "1", **elsewhere).returncode == 0
+        assert [card.lost for card in bare.cards()] == [0, 1]
+        assert not (bare.directory / "nvshare-sim").exists()
+    finally:
+        assert bare.nvshare("down").returncode == 0
 
 
 def test_down_without_a_node(bare: Place) -> None:
@@ -76,14 +108,18 @@ def test_a_daemon_that_has_the_directory_is_named(bare: Place) -> None:
         pass
     up = bare.nvshare("up", "--sim", "t4:1")
     assert up.returncode == 4
-    assert f"the daemon with pid {daemon.pid}" in up.stderr
+    said = (
+        f"Error: the daemon did not start: {bare.private_dir} is in use by the daemon with pid {daemon.pid}\n"
+    )
+    assert up.stderr == said, "without the time and level of its log"
 
 
 def test_cards_that_do_not_exist_are_bad_input(bare: Place) -> None:
     for extra in ((), ("--detach",)):
-        up = bare.nvshare("up", "--sim", "t5:1", *extra)
-        assert up.returncode == 2
-        assert "t5" in up.stderr
+        for cards in ("t5:1", ""):
+            up = bare.nvshare("up", "--sim", cards, *extra)
+            assert up.returncode == 2
+            assert f"no simulated GPUs: unknown card '{cards.partition(':')[0]}'" in up.stderr
     assert not (bare.private_dir / "node").exists()
 
 
@@ -107,8 +143,8 @@ def test_without_a_gpu_it_says_that_the_gpus_are_simulated(bare: Place) -> None:
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ("int nvmlInitWithFlags(unsigned f) { (void)f; return 18; }", "NVML is here and fails (NVML: "),
-        (None, "NVML is here and cannot be loaded ("),
+        ("int nvmlInitWithFlags(unsigned f) { (void)f; return 18; }", "NVML is installed but fails (NVML: "),
+        (None, "NVML is installed but cannot be loaded ("),
     ],
     ids=["fails", "broken"],
 )

@@ -6,6 +6,7 @@ Adding a command touches the table below and one file in this directory that def
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Final
 
 import click
@@ -14,12 +15,12 @@ from nvshare import __version__
 
 # name -> one-line help, so that `nvshare --help` imports no command's dependencies.
 COMMANDS: Final[dict[str, str]] = {
-    "ctl": "Look into the daemon and change quotas.",
-    "demo": "Show five tenants that share GPUs.",
+    "ctl": "Look into the daemon, change quotas, drain GPUs.",
+    "demo": "Show six tenants that share GPUs.",
     "down": "End the node that `nvshare up` started.",
     "run": "Run a command with a part of a GPU.",
     "scheduler": "Run the daemon that shares this machine's GPUs.",
-    "sim": "Show, break and reset simulated GPUs.",
+    "sim": "Inspect, break and reset simulated GPUs.",
     "simulate": "Run the scheduler in virtual time against modelled programs.",
     "up": "Share this machine's GPUs, or simulated ones.",
 }
@@ -46,9 +47,25 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, COMMANDS[name]) for name in sorted(COMMANDS)])
 
 
+def _tell_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from nvshare.build import describe_core
+
+        click.echo(f"nvshare {__version__}, {describe_core()}")
+        context.exit()
+
+
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="nvshare")
-def main() -> None:
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_tell_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def main(context: click.Context) -> None:
     """Share one GPU among processes and pods, with quotas that hold.
 
     \b
@@ -58,3 +75,13 @@ def main() -> None:
       nvshare ctl clients
       nvshare down
     """
+    if context.invoked_subcommand != "scheduler":  # which says it in its log
+        _warn_of_misspelt_variables()
+
+
+def _warn_of_misspelt_variables() -> None:
+    if any(name.startswith("NVSHARE_") for name in os.environ):
+        from nvshare.node.config import unknown_variables  # slow to load, and seldom needed
+
+        for warning in unknown_variables(os.environ):
+            click.echo(f"Warning: {warning}", err=True)

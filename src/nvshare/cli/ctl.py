@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import pwd
 from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
-from nvshare.cli.caller import Caller, table_of
+from nvshare.cli.caller import Caller, table_of, with_json
 from nvshare.cli.ctl_drain import drain, undrain
 from nvshare.cli.ctl_kill import kill
-from nvshare.cli.ending import EXIT_BAD_INPUT, fail, private_directory
-from nvshare.core.units import UnitError, format_bytes, format_ns, parse_bytes, parse_percent
-from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
+from nvshare.cli.ctl_quota import pod_argument, quota
+from nvshare.cli.ending import EXIT_BAD_INPUT, controller, fail
+from nvshare.core.units import format_bytes, format_ns
+from nvshare.core.view.explain import REASONS
+from nvshare.local.summary import gpu_name
+from nvshare.tables import Column, FittedTable
 from nvshare.wire.messages import QUANTUM_MAX_SEC
 
 
@@ -20,7 +24,7 @@ def _limit(amount_bytes: int) -> str:
     return format_bytes(amount_bytes) if amount_bytes else "none"
 
 
-_CARD_STATES: Final = {None: "not known", True: "ok", False: "does not answer"}
+_CARD_STATES: Final = {None: "-", True: "ok", False: "no answer"}
 
 
 def _in_use(gpu: dict[str, Any]) -> int:
@@ -32,13 +36,6 @@ def _in_use(gpu: dict[str, Any]) -> int:
 
 def _known(figure: int | None, show: Callable[[int], str]) -> str:
     return "-" if figure is None else show(figure)
-
-
-def _pod_argument(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    pod = parse_pod(value)
-    if pod is None:
-        fail(f"{value!r} is no pod; accepted: {ACCEPTED_POD}", EXIT_BAD_INPUT)
-    return pod
 
 
 @click.group("ctl")
@@ -57,30 +54,42 @@ def command(context: click.Context, private_dir: str | None, as_json: bool) -> N
       nvshare ctl drain 0
 
     \b
-    Exit codes: 0 done; 1 not done, or not in time; 2 not accepted; 3 no daemon;
+    Exit codes: 0 done; 1 not done, or not in time; 2 bad input; 3 no daemon;
     5 not permitted.
     """
-    context.obj = Caller(private_directory(private_dir), as_json)
+    context.obj = Caller(controller(private_dir), as_json)
 
 
 command.add_command(kill)
 command.add_command(drain)
 command.add_command(undrain)
+command.add_command(quota)
 
 
 @command.command()
-@click.pass_obj
+@with_json
 def status(caller: Caller) -> None:
-    """Is the daemon well?"""
+    """Show how the daemon is doing.
+
+    \b
+    Examples:
+      nvshare ctl status
+      nvshare ctl status --json
+    """
     answer = caller.ask("GET", "/v1/status")
+    if "counters" not in answer:
+        _users_status(caller, answer)
+        return
     counters, problems = answer["counters"], answer["problems"]
-    verdict = "the daemon is well" if not problems else "the daemon needs attention:"
+    verdict = "the daemon is healthy" if not problems else "the daemon needs attention:"
     table = table_of("what", "value")
     table.add_row("pid", str(answer["pid"]))
-    table.add_row("version", answer["version"])
+    table.add_row("version", f"{answer['version']}, {answer['core']} core")
     table.add_row("up for", format_ns(answer["uptime_ns"]))
     table.add_row("scheduling", "on" if answer["scheduling_on"] else "off")
-    for name in ("gpus", "clients", "expected_back", "unregistered", "sock_dir"):
+    simulated = f" ({answer['simulated_gpus']} simulated)" if answer["simulated_gpus"] else ""
+    table.add_row("GPUs", f"{answer['gpus']}{simulated}")
+    for name in ("clients", "expected_back", "unregistered", "sock_dir"):
         table.add_row(name.replace("_", " "), str(answer[name]))
     table.add_row("callback p99", format_ns(counters["callbacks"]["p99_ns"]))
     table.add_row("loop lag p99", format_ns(counters["lag"]["p99_ns"]))
@@ -96,149 +105,208 @@ def status(caller: Caller) -> None:
     caller.show(answer, verdict, *(f"  {problem}" for problem in problems), table)
 
 
-@command.command()
-@click.pass_obj
-def gpus(caller: Caller) -> None:
-    """The GPUs, who runs and who waits."""
-    answer = caller.ask("GET", "/v1/gpus")
-    names = (
-        "index",
-        "gpu",
-        "state",
-        "memory",
-        "in use",
-        "running",
-        "in line",
-        "held back",
-        "tenants",
-        "turn",
+def _users_status(caller: Caller, answer: dict[str, Any]) -> None:
+    """As root's node tells it to one of its users."""
+    table = table_of("what", "value")
+    table.add_row("your pods are in", answer["namespace"])
+    table.add_row("your processes", str(answer["clients"]))
+    for name in ("default", "ceiling"):
+        table.add_row(f"your {name}", _terms(answer[name]))
+    for name in ("version", "gpus", "sock_dir"):
+        table.add_row(name.replace("_", " "), str(answer[name]))
+    table.add_row("scheduling", "on" if answer["scheduling_on"] else "off")
+    caller.show(answer, "root's node serves you", table)
+
+
+def _terms(terms: dict[str, Any]) -> str:
+    words = [f"{terms['core_percent']} %"] if terms["core_percent"] else []
+    words += [format_bytes(terms["memory_bytes"])] if terms["memory_bytes"] else []
+    words += [f"{terms['pods']} pods on GPUs at a time"] if terms["pods"] else []
+    return ", ".join(words) or "none"
+
+
+def _with_wide(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--wide", is_flag=True, help="All columns, also UUIDs, however wide the terminal.")(
+        with_json(function)
     )
-    table = table_of(*names)
-    for gpu in answer["gpus"]:
-        table.add_row(
+
+
+_GPU_COLUMNS: Final = (
+    Column("gpu"),
+    Column("name", 3),
+    Column("state", 1),
+    Column("in use", 2, right=True),
+    Column("memory", 4, right=True),
+    Column("tenants", right=True),
+    Column("running", 6, right=True),
+    Column("in line", 5, right=True),
+    Column("held back", 7, right=True),
+    Column("turn", 8, right=True),
+)
+_UUID: Final = Column("uuid", 20)
+
+
+@command.command()
+@_with_wide
+def gpus(caller: Caller, wide: bool) -> None:
+    """Show the GPUs: their memory, how many run and how many wait.
+
+    \b
+    Examples:
+      nvshare ctl gpus
+      nvshare ctl gpus --wide
+      nvshare ctl gpus --json
+    """
+    caller.wide = wide
+    answer = caller.ask("GET", "/v1/gpus")
+    rows = [
+        (
             str(gpu["index"]),
-            gpu["gpu"],
+            gpu_name(gpu),
             _CARD_STATES[gpu["answers"]] + (", draining" if gpu["draining"] else ""),
-            format_bytes(gpu["total_bytes"]),
             format_bytes(_in_use(gpu)),
+            format_bytes(gpu["total_bytes"]),
+            str(len(gpu["tenants"])),
             _known(gpu["running_clients"], str),
             str(gpu["request_queue_clients"]),
             str(gpu["wait_queue_clients"]),
-            str(len(gpu["tenants"])),
             format_ns(gpu["turn_ns"]),
+            *([gpu["gpu"]] if wide else []),
         )
-    caller.show(answer, table)
+        for gpu in answer["gpus"]
+    ]
+    caller.show(answer, FittedTable((*_GPU_COLUMNS, *([_UUID] if wide else [])), rows))
+
+
+_CLIENT_COLUMNS: Final = (
+    Column("pod"),
+    Column("pid", 1, right=True),
+    Column("gpu", 4, right=True),
+    Column("state", 2),
+    Column("memory", 3, right=True),
+    Column("limit", 6, right=True),
+    Column("quota", 5, right=True),
+    Column("GPU time", 7, right=True),
+)
+_CLIENT_IDS: Final = (_UUID, Column("client", 21))
+_USER: Final = Column("user", 4)
+
+
+def _user_cells(rows: list[dict[str, Any]]) -> dict[int, list[str]]:
+    """A cell with the name of each user; none where all are processes of one."""
+    uids = {row["uid"] for row in rows}
+    return {uid: [_user_name(uid)] for uid in uids} if len(uids) > 1 else {}
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
 
 
 @command.command()
-@click.pass_obj
-def clients(caller: Caller) -> None:
-    """The processes that use GPUs, and those expected back after a restart of the daemon."""
+@_with_wide
+def clients(caller: Caller, wide: bool) -> None:
+    """Show the processes that use GPUs, and those expected back after a restart of the daemon.
+
+    \b
+    Examples:
+      nvshare ctl clients
+      nvshare ctl clients --wide
+      nvshare ctl clients --json
+    """
+    caller.wide = wide
     answer = caller.ask("GET", "/v1/clients")
-    table = table_of("pod", "pid", "gpu", "state", "memory", "limit", "quota", "GPU time", "client")
-    for client in sorted(answer["clients"], key=lambda row: (row["pod"], row["pid"])):
-        table.add_row(
-            client["pod"],
-            str(client["pid"]),
-            client["gpu"],
-            client["state"],
-            format_bytes(client["used_bytes"]),
-            _limit(client["memory_limit_bytes"]),
-            f"{client['core_percent']} %",
-            format_ns(client["gpu_time_ns"]),
-            client["client"],
-        )
-    for former in sorted(answer["expected_back"], key=lambda row: (row["pod"], row["pid"])):
-        table.add_row(
-            former["pod"],
-            str(former["pid"]),
-            former["gpu"],
-            "expected back",
-            "-",
-            _limit(former["memory_limit_bytes"]),
-            f"{former['core_percent']} %",
-            "-",
-            former["client"],
-        )
-    caller.show(answer, table)
+    found = sorted(answer["clients"], key=lambda row: (row["pod"], row["pid"]))
+    found += sorted(answer["expected_back"], key=lambda row: (row["pod"], row["pid"]))
+    users = _user_cells(found)
+    rows = [[*_client_cells(client, wide), *users.get(client["uid"], [])] for client in found]
+    simulated = sorted({client["gpu_index"] for client in found if client["simulated"]})
+    which = ", ".join(str(index) for index in simulated)
+    note = [f"simulated: GPU {which}"] if simulated else []
+    columns = (*_CLIENT_COLUMNS, *(_CLIENT_IDS if wide else ()), *([_USER] if users else []))
+    caller.show(answer, FittedTable(columns, rows), *note)
+
+
+def _client_cells(client: dict[str, Any], wide: bool) -> list[str]:
+    here = "state" in client
+    cells = [
+        client["pod"],
+        str(client["pid"]),
+        _known(client["gpu_index"], str),
+        client["state"] if here else "expected back",
+        format_bytes(client["used_bytes"]) if here else "-",
+        _limit(client["memory_limit_bytes"]),
+        f"{client['core_percent']} %" if client["core_percent"] < 100 else "none",
+        format_ns(client["gpu_time_ns"]) if here else "-",
+    ]
+    return [*cells, client["gpu"], client["client"]] if wide else cells
 
 
 @command.command()
-@click.argument("pod", callback=_pod_argument)
-@click.pass_obj
+@click.argument("pod", callback=pod_argument)
+@with_json
 def explain(caller: Caller, pod: str) -> None:
-    """Why POD waits, since when, and what would let it run."""
+    """Say why POD waits, since when, and what would let it run.
+
+    \b
+    Examples:
+      nvshare ctl explain ml/train
+      nvshare ctl explain ml/train --json
+    """
     answer = caller.ask("GET", f"/v1/tenants/{pod}")
     lines = []
     for tenant in answer["tenants"]:
         reason = tenant["explanation"]
         since_ns = max(0, answer["now_ns"] - reason["since_ns"])
         lines += [
-            f"{pod} on {tenant['gpu']}: {reason['state']} for {format_ns(since_ns)} ({reason['reason']})",
+            f"{pod} on GPU {tenant['gpu_index']}: {reason['state']} for {format_ns(since_ns)}",
+            f"  why: {REASONS[reason['reason']]}",
             f"  would help: {reason['remedy']}",
-            f"  quota {tenant['core_percent']} %, now {tenant['effective_percent']:.1f} %,"
-            f" owed {format_ns(tenant['lag_ns'])}, memory {format_bytes(tenant['used_bytes'])}"
-            f" of {_limit(tenant['memory_limit_bytes'])}",
+            f"  quota: {_quota_words(tenant)}",
+            f"  memory: {_memory_words(tenant)}",
         ]
     for former in answer["expected_back"]:
         lines += [
-            f"{pod} on {former['gpu']}: process {former['pid']} has not come back since the daemon restarted",
-            f"  would help: let it run on if it is stopped, or nvshare ctl kill {former['pid']}",
+            f"{pod} on GPU {_known(former['gpu_index'], str)}: process {former['pid']} has not come back"
+            " since the daemon restarted",
+            f"  would help: continuing it if it is stopped, or nvshare ctl kill {former['pid']}",
         ]
     caller.show(answer, *lines)
 
 
-@command.group()
-def quota() -> None:
-    """Set or unset a pod's limits."""
+def _quota_words(tenant: dict[str, Any]) -> str:
+    """What it asked for, what the others leave of that, and how it stands."""
+    if tenant["core_percent"] >= 100:
+        return "none"
+    words = f"{tenant['core_percent']} %"
+    if round(tenant["effective_percent"], 1) < tenant["core_percent"]:
+        words += f", now {tenant['effective_percent']:.1f} % because all quotas together exceed the GPU"
+    lag_ns = round(tenant["lag_ns"], -6)
+    if lag_ns:
+        ahead = "ahead of its quota" if lag_ns < 0 else "behind its quota"
+        words += f"; {format_ns(abs(lag_ns))} {ahead}"
+    return words
 
 
-def _show_limits(caller: Caller, answer: dict[str, Any]) -> None:
-    limits = answer["limits"]
-    policy = "share" if limits["share"] else "cap"
-    caller.show(
-        answer,
-        f"{answer['pod']}: memory {_limit(limits['memory_bytes'])} ({limits['memory_source']}),"
-        f" compute {limits['core_percent']} % ({limits['core_source']}, {policy})",
-    )
-
-
-@quota.command("set")
-@click.argument("pod", callback=_pod_argument)
-@click.option("--memory", metavar="4Gi", help="Memory limit; 0 means none.")
-@click.option("--core", metavar="30", help="Compute quota in percent; 100 means none.")
-@click.option("--policy", type=click.Choice(["cap", "share"]), help="A cap, or a share of idle time too.")
-@click.pass_obj
-def quota_set(caller: Caller, pod: str, memory: str | None, core: str | None, policy: str | None) -> None:
-    """Limit POD from now on, over restarts of the daemon. What is not named stays as it was."""
-    if memory is None and core is None and policy is None:
-        fail("nothing to set; accepted: --memory, --core, --policy", EXIT_BAD_INPUT)
-    try:
-        body = {
-            "memory_bytes": None if memory is None else parse_bytes(memory),
-            "core_percent": None if core is None else parse_percent(core),
-            "policy": policy,
-        }
-    except UnitError as error:
-        fail(error, EXIT_BAD_INPUT)
-    _show_limits(caller, caller.ask("PUT", f"/v1/quotas/{pod}", body))
-
-
-@quota.command("unset")
-@click.argument("pod", callback=_pod_argument)
-@click.pass_obj
-def quota_unset(caller: Caller, pod: str) -> None:
-    """Take back what ctl set for POD; other sources count again."""
-    _show_limits(caller, caller.ask("DELETE", f"/v1/quotas/{pod}"))
+def _memory_words(tenant: dict[str, Any]) -> str:
+    used, limit_bytes = format_bytes(tenant["used_bytes"]), tenant["memory_limit_bytes"]
+    return f"{used} of {format_bytes(limit_bytes)}" if limit_bytes else f"{used}, no limit"
 
 
 @command.command()
 @click.argument("seconds")
-@click.pass_obj
+@with_json
 def tq(caller: Caller, seconds: str) -> None:
-    """Slice of tenants that do not fit in memory together, until the daemon restarts."""
+    """Set the slice of tenants whose memory does not fit together, until the daemon restarts.
+
+    \b
+    Examples:
+      nvshare ctl tq 30
+    """
     if not (seconds.isascii() and seconds.isdigit() and 1 <= int(seconds[:9]) <= QUANTUM_MAX_SEC):
-        fail(f"{seconds!r} is no slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}", EXIT_BAD_INPUT)
+        fail(f"{seconds!r} is not a slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}", EXIT_BAD_INPUT)
     answer = caller.ask("PUT", "/v1/slice", {"seconds": int(seconds)})
     caller.show(answer, f"slice {answer['seconds']} s")
 
@@ -249,22 +317,32 @@ def _switch(caller: Caller, on: bool) -> None:
 
 
 @command.command("on")
-@click.pass_obj
+@with_json
 def switch_on(caller: Caller) -> None:
-    """Schedule again."""
+    """Switch scheduling on again.
+
+    \b
+    Examples:
+      nvshare ctl on
+    """
     _switch(caller, True)
 
 
 @command.command("off")
-@click.pass_obj
+@with_json
 def switch_off(caller: Caller) -> None:
-    """Let everybody run at once, ungated."""
+    """Switch scheduling off: everybody runs at once, without quotas.
+
+    \b
+    Examples:
+      nvshare ctl off
+    """
     _switch(caller, False)
 
 
-@command.command()
-@click.pass_obj
+@command.command(hidden=True)
+@with_json
 def token(caller: Caller) -> None:
-    """The secret that the dashboard will ask for."""
+    """Print the daemon's secret token. Nothing in this version asks for it."""
     answer = caller.ask("GET", "/v1/token")
     caller.show(answer, answer["token"])

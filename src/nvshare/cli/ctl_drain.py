@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from nvshare.cli.caller import Caller
-from nvshare.cli.ending import EXIT_NOT_DONE, daemon_errors
+from nvshare.cli.ending import EXIT_NOT_DONE, daemon_errors, fail
 from nvshare.node.controlling import TIMEOUT_SEC, NoDaemon
 
 POLL_SEC: Final = 0.5
@@ -28,19 +28,19 @@ NAMED_MAX: Final = 3
     "timeout_sec",
     metavar="SECONDS",
     type=click.FloatRange(0),
-    help="Wait no longer than that; the GPU stays drained.  [default: for ever]",
+    help="Give up waiting after that; the GPU stays drained.  [default: never]",
 )
 @click.option("--json", "as_json", is_flag=True, help="The daemon's last answer as JSON.")
 @click.pass_obj
 def drain(caller: Caller, gpu: str, no_wait: bool, timeout_sec: float | None, as_json: bool) -> None:
-    """Let nobody new use GPU, and wait until nobody does.
+    """Let nobody new use GPU, and wait until nobody uses it.
 
-    GPU is an index, a UUID or a unique beginning of one. Programs that use it go
-    on, also over restarts of the daemon. Every other process is refused, also one
-    of a pod that is there: CUDA programs wait for the GPU, Python clients get
-    gpu_draining. It lasts until nvshare ctl undrain, or until the machine boots.
-    Processes that do not use nvshare are neither seen nor waited for. A daemon
-    that is restarted meanwhile is waited for, without --timeout for 30 s.
+    GPU is an index, a UUID or a unique prefix of one. Programs that use it go on,
+    even if the daemon restarts. Every other process is refused, even one of a pod
+    that uses the GPU: CUDA programs wait for it, Python clients get gpu_draining.
+    This lasts until nvshare ctl undrain, or until the machine reboots. Processes
+    that do not use nvshare are neither seen nor waited for. If the daemon restarts
+    meanwhile, it is waited for until --timeout, or for 30 s without one.
 
     \b
     Examples:
@@ -49,19 +49,23 @@ def drain(caller: Caller, gpu: str, no_wait: bool, timeout_sec: float | None, as
       nvshare ctl drain 0 --no-wait --json
 
     \b
-    Exit codes: 0 empty, or --no-wait; 1 not empty in time; 2 not accepted;
-    3 no daemon; 5 not permitted.
+    Exit codes: 0 empty, or --no-wait; 1 not empty in time, or the drain cannot be
+    written down and ends with this daemon; 2 bad input; 3 no daemon;
+    5 not permitted.
     """
     caller.as_json |= as_json
     answer = caller.ask("PUT", f"/v1/drains/{gpu}")
+    not_kept = answer["not_kept"]
     if not no_wait:
         answer = _wait_until_empty(caller, answer, timeout_sec)
+        answer["not_kept"] = not_kept
     left, name = answer["count"], _name(answer)
     back = f"nvshare ctl undrain {answer['index']} lets programs use it again"
     if left:
         caller.show(answer, f"{name} is being drained: {_who(answer)}", back)
     else:
         caller.show(answer, f"{name} is drained and empty", back)
+    _fail_unless_kept(answer, "drained")
     if left and not no_wait:
         sys.exit(EXIT_NOT_DONE)
 
@@ -79,11 +83,20 @@ def undrain(caller: Caller, gpu: str, as_json: bool) -> None:
       nvshare ctl undrain GPU-6f3c --json
 
     \b
-    Exit codes: 0 done; 2 not accepted; 3 no daemon; 5 not permitted.
+    Exit codes: 0 done; 1 done, but it cannot be written down and the next daemon
+    drains the GPU again; 2 bad input; 3 no daemon; 5 not permitted.
     """
     caller.as_json |= as_json
     answer = caller.ask("DELETE", f"/v1/drains/{gpu}")
     caller.show(answer, f"{_name(answer)} may be used again")
+    _fail_unless_kept(answer, "no longer drained")
+
+
+def _fail_unless_kept(answer: dict[str, Any], what: str) -> None:
+    """It holds for this daemon all the same."""
+    why = answer.get("not_kept")
+    if why:
+        fail(f"that {_name(answer)} is {what} will be forgotten when the daemon ends: {why}", EXIT_NOT_DONE)
 
 
 def _wait_until_empty(caller: Caller, answer: dict[str, Any], timeout_sec: float | None) -> dict[str, Any]:

@@ -36,8 +36,8 @@ _DONE: Final = frozenset({"terminated", "killed", "gone"})
 def kill(caller: Caller, who: str, yes: bool, grace_sec: float, as_json: bool) -> None:
     """End the processes of POD, or the one with PID.
 
-    Only registered processes are ended: those that nvshare ctl clients shows. A
-    number is a pid; a pod whose name is a number is written namespace/name.
+    Only processes that nvshare ctl clients shows are ended. A number is a pid; a
+    pod whose name is a number is written namespace/name.
 
     \b
     Examples:
@@ -46,12 +46,12 @@ def kill(caller: Caller, who: str, yes: bool, grace_sec: float, as_json: bool) -
       nvshare ctl kill ml/train --grace 0 --yes --json
 
     \b
-    Exit codes: 0 all have ended; 1 some have not, or you said no; 2 not accepted;
+    Exit codes: 0 all have ended; 1 some have not, or you said no; 2 bad input;
     3 no daemon; 5 not permitted.
     """
     caller.as_json |= as_json
     if not yes and not sys.stdin.isatty():
-        fail(f"there is no terminal to ask at; add --yes to end the processes of {who}", EXIT_BAD_INPUT)
+        fail(f"no terminal to confirm on; add --yes to end the processes of {who}", EXIT_BAD_INPUT)
     found = caller.ask("GET", f"/v1/processes/{who}")["processes"]
     if not yes:
         _confirm(found, grace_sec)

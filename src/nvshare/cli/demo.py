@@ -1,4 +1,4 @@
-"""``nvshare demo``: five tenants on one node."""
+"""``nvshare demo``: six tenants on one node."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SECONDS_MAX = 86_400
 
 @click.command("demo")
 @click.option(
-    "--for", "seconds", metavar="60", default="60", help="How many seconds to show it. Default: 60."
+    "--for", "seconds", metavar="SECONDS", default="60", show_default=True, help="How long to show it."
 )
 def command(seconds: str) -> None:
-    """Show five tenants that share GPUs: what they asked for and what they get.
+    """Show six tenants that share GPUs: what each asked for and what it gets.
 
-    Uses this machine's GPUs or, without any, two simulated T4. Ends by itself with a closing table; Ctrl-C
-    ends it sooner. Nothing is left behind.
+    Uses this machine's GPUs, or two simulated T4 if it has none. Ends by itself with a closing table, or
+    sooner with Ctrl-C, and leaves nothing behind.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ def command(private_dir: str | None) -> None:
       nvshare down --private-dir /run/nvshare-private
 
     \b
-    Exit codes: 0 ended; 1 it does not end; 3 no node is up; 5 not permitted.
+    Exit codes: 0 ended; 1 it did not end; 3 no node is up; 5 not permitted.
     """
     directory = private_directory(private_dir)
     try:

@@ -9,13 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
 
-from nvshare.node.config import AbsolutePath, default_directories
-from nvshare.node.controlling import NoDaemon, NotPermitted, Rejected
+from nvshare.node.config import MACHINE_SOCK_DIR, AbsolutePath, default_directories
+from nvshare.node.controlling import Controller, NoDaemon, NotPermitted, Rejected
+from nvshare.node.directories import SCHEDULER_SOCKET
 
 EXIT_NOT_DONE: Final = 1
 EXIT_BAD_INPUT: Final = 2
 EXIT_NO_DAEMON: Final = 3
 EXIT_NOT_PERMITTED: Final = 5
+START_ONE: Final = (
+    "; start one with `nvshare up`, or say where it is with --private-dir or NVSHARE_PRIVATE_DIR"
+)
+"""What to do without a daemon."""
 
 
 def fail(message: object, code: int) -> NoReturn:
@@ -43,3 +48,10 @@ def private_directory(given: str | None = None) -> Path:
         accepted = AbsolutePath().describe()
         fail(f"NVSHARE_PRIVATE_DIR={directory!r} is not accepted; accepted: {accepted}", EXIT_BAD_INPUT)
     return Path(directory)
+
+
+def controller(private_dir: str | None) -> Controller:
+    """The daemon of our own node, or as a plain user without one, the machine's."""
+    sock_dir = os.environ.get("NVSHARE_SOCK_DIR") or MACHINE_SOCK_DIR
+    users_socket = None if os.geteuid() == 0 else Path(sock_dir) / SCHEDULER_SOCKET
+    return Controller(private_directory(private_dir), users_socket=users_socket)

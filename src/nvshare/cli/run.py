@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import click
 
-from nvshare.cli.ending import EXIT_BAD_INPUT, daemon_errors, fail, private_directory
-from nvshare.core.units import UnitError, parse_bytes, parse_percent
+from nvshare.cli.ending import EXIT_BAD_INPUT, controller, daemon_errors, fail
+from nvshare.core.units import UnitError, parse_memory, parse_percent
 from nvshare.local.job import JobError
 from nvshare.local.libraries import InterposerMissingError
 from nvshare.local.run import RunInputError, RunOrder, default_pod_name, run
@@ -36,24 +36,27 @@ def _pod(pod: str | None, namespace: str | None, command: str) -> str:
     found = parse_pod(name if "/" in name else f"{namespace or 'default'}/{name}")
     if found is None:
         what = f"--pod {pod!r}" if namespace is None else f"--namespace {namespace!r} with --pod {pod!r}"
-        fail(f"{what} is no pod; accepted: {ACCEPTED_POD}", EXIT_BAD_INPUT)
+        fail(f"{what} is not a pod name; accepted: {ACCEPTED_POD}", EXIT_BAD_INPUT)
     return found
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option(
-    "--pod", metavar="[NS/]NAME", help="The pod; its processes share quota and limit. Default: CMD-PID."
+    "--pod", metavar="[NS/]NAME", help="Its pod: all processes of a pod share its limits.  [default: CMD-PID]"
 )
-@click.option("--namespace", metavar="NS", help="Namespace of the pod. Default: default.")
+@click.option("--namespace", metavar="NS", help="Namespace of the pod.  [default: default]")
 @click.option(
-    "--gpu", "gpus", metavar="0", help="GPUs it may see: index, UUID, a list, or all. Default: all."
+    "--gpu", "gpus", metavar="0", help="GPUs it may see: index, UUID, a list, or all.  [default: all]"
 )
 @click.option("--gpu-memory-limit", "memory", metavar="4Gi", help="Memory on each GPU; 0 means no limit.")
 @click.option(
     "--gpu-core-limit", "core", metavar="30", help="Percent of each GPU's time; 100 means no quota."
 )
 @click.option(
-    "--core-policy", "policy", metavar="share", help="cap (default), or share: idle time may be had too."
+    "--core-policy",
+    "policy",
+    metavar="cap|share",
+    help="cap: never more than the quota. share: idle time too.  [default: cap]",
 )
 @click.option("--oversub", is_flag=True, help="Let one process use more memory than a GPU has.")
 @click.option("--private-dir", metavar="DIR", help="Directory of control.sock [NVSHARE_PRIVATE_DIR].")
@@ -71,39 +74,40 @@ def command(
 ) -> None:
     """Run CMD with a part of a GPU, on the node that `nvshare up` started.
 
-    CMD needs no change. Its children belong to it, and `nvshare ctl quota set` changes its limits while it
-    runs. Two runs that name the same pod share its quota and limit; the later one's limits hold.
+    CMD needs no changes. Its child processes share its limits, and `nvshare ctl quota set` changes them
+    while it runs. Runs that name the same pod share one quota and one memory limit, those of the latest run.
 
     \b
     Examples:
       nvshare run --gpu-core-limit 30 --gpu-memory-limit 4Gi -- python train.py
-      nvshare run --pod ml/train --gpu 0 --core-policy share --gpu-core-limit 50 -- ./train
+      nvshare run --pod ml/train --gpu 0 --gpu-core-limit 50 -- ./train
+      nvshare run --gpu-core-limit 50 --core-policy share -- ./train
       nvshare ctl quota set ml/train --core 80
 
     \b
-    Exit codes: those of CMD, 128 and the signal's number when a signal ended it; 126 CMD cannot be
-    executed; 127 CMD not found; 2 not accepted; 3 no daemon; 5 not permitted.
+    Exit codes: that of CMD, or 128 plus the number of the signal that ended it;
+    126 CMD cannot be executed; 127 CMD not found; 2 bad input; 3 no daemon;
+    5 not permitted.
     """
     if not command:
         fail("no command; accepted: nvshare run [OPTIONS] -- CMD...", EXIT_BAD_INPUT)
     if policy not in (None, *POLICIES):
-        fail(f"--core-policy {policy!r} is no policy; accepted: {', '.join(POLICIES)}", EXIT_BAD_INPUT)
+        fail(f"--core-policy {policy!r} is not a policy; accepted: {', '.join(POLICIES)}", EXIT_BAD_INPUT)
     order = RunOrder(
         command,
         _pod(pod, namespace, command[0]),
         gpus,
-        _amount("--gpu-memory-limit", memory, parse_bytes),
+        _amount("--gpu-memory-limit", memory, parse_memory),
         _amount("--gpu-core-limit", core, parse_percent),
         policy,
         oversub,
     )
     hints = {
         "no_daemon": "; start one with `nvshare up`",
-        "not_permitted": "; run it as the user of the node, or start your own node with `nvshare up`",
     }
     try:
         with daemon_errors(**hints):
-            sys.exit(run(order, private_directory(private_dir)))
+            sys.exit(run(order, controller(private_dir)))
     except RunInputError as error:
         fail(f"--gpu {error}", EXIT_BAD_INPUT)
     except JobError as error:

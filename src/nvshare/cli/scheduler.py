@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 
 @click.command("scheduler")
-@click.option("--sock-dir", metavar="DIR", help="Directory of scheduler.sock, which tenants reach.")
+@click.option("--sock-dir", metavar="DIR", help="Directory of scheduler.sock, which programs connect to.")
 @click.option("--private-dir", metavar="DIR", help="Directory of control.sock, checkpoint and token.")
-@click.option("--gpus", metavar="nvml|UUID=16Gi,...", help="Where to learn of GPUs, or which there are.")
-@click.option("--metrics/--no-metrics", default=None, help="Serve metrics, and look at the GPUs for them.")
-@click.option("--metrics-addr", metavar="[HOST:]PORT", help="Where metrics are served.")
+@click.option("--gpus", metavar="nvml|UUID=16Gi,...", help="Ask NVML for the GPUs, or name them.")
+@click.option("--metrics/--no-metrics", default=None, help="Serve metrics, and sample the GPUs for them.")
+@click.option("--metrics-addr", metavar="[HOST:]PORT", help="Address to serve metrics on.")
 @click.option("--web.config.file", "web_config", metavar="FILE", help="TLS and users of the metrics port.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="Settings in YAML.")
-@click.option("--print-config", "show", is_flag=True, help="Show each setting and its source, and end.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="YAML file with settings.")
+@click.option(
+    "--print-config", "show", is_flag=True, help="Show each setting and where it comes from, and exit."
+)
 def command(
     sock_dir: str | None,
     private_dir: str | None,
@@ -36,11 +38,17 @@ def command(
     file: Path | None,
     show: bool,
 ) -> None:
-    """Decide who may use the GPUs of this machine, and when.
+    """Run the daemon that decides who may use the GPUs of this machine, and when.
 
     \b
-    Exit codes: 0 ended by a signal; 2 a setting is not accepted or a directory cannot be used;
-    4 another daemon has the directory.
+    Examples:
+      nvshare scheduler --metrics
+      nvshare scheduler --config /etc/nvshare.yaml
+      nvshare scheduler --config /etc/nvshare.yaml --print-config
+
+    \b
+    Exit codes: 0 ended by a signal; 2 a setting is not accepted, or a directory
+    cannot be used; 4 another daemon uses the directory.
     """
     flags = {
         "NVSHARE_SOCK_DIR": sock_dir or "",

@@ -11,11 +11,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from nvshare.cli.ending import private_directory
+from nvshare.local.state import read_state
 from nvshare.sim.gpu import (
     CardStatus,
     NodeStatus,
     SimulatedNode,
     SimulatorError,
+    check_cards,
     library_directory,
 )
 
@@ -28,14 +31,57 @@ class _Refused(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
+    """The cards that are meant, and of which directory."""
+
     directory: Path | None
     cards: str | None
 
-    def node(self) -> SimulatedNode:
+    def existing(self) -> SimulatedNode:
+        """Those that are there. Nothing is made, and nothing changed."""
+        directory = self.directory or _directory_of_node()
         try:
-            return SimulatedNode(self.directory, self.cards)
+            node = SimulatedNode.find(directory)
         except SimulatorError as error:
-            raise _Refused(str(error)) from error
+            hint = "start some with `nvshare up --sim t4:2`, or see `nvshare sim env --help`"
+            raise _Refused(f"{error}; {hint}") from error
+        there = node.status()
+        if self.cards is not None and self.cards != there.spec:
+            raise _Refused(
+                f"--cards {self.cards!r}: the simulated GPUs in {there.directory} are {there.spec};"
+                " leave --cards out, or name another directory with --dir"
+            )
+        return node
+
+    def existing_or_new(self) -> SimulatedNode:
+        """Makes those that are named where there are none yet."""
+        named = self.cards or os.environ.get("NVSHARE_SIM")
+        directory = self.directory or _directory_of_node()
+        try:
+            SimulatedNode.find(directory).close()
+        except SimulatorError:
+            if named:
+                SimulatedNode(directory, named).close()
+        return self.existing()
+
+
+def _directory_of_node() -> Path | None:
+    """Of the node that is up, unless the environment tells programs to look elsewhere."""
+    if os.environ.get("NVSHARE_SIM_DIR") or os.environ.get("NVSHARE_SIM"):
+        return None
+    try:
+        state = read_state(private_directory())
+    except PermissionError:
+        return None
+    return None if state is None or state.simulated is None else Path(state.simulated.directory)
+
+
+def _cards(_context: click.Context, _parameter: click.Parameter, cards: str | None) -> str | None:
+    if cards is not None:
+        try:
+            check_cards(cards)
+        except SimulatorError as error:
+            raise _Refused(f"--cards: {error}") from error
+    return cards
 
 
 @click.group()
@@ -43,18 +89,26 @@ class _Place:
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
-    help="State directory (default: $NVSHARE_SIM_DIR).",
+    help="State directory.  [default: $NVSHARE_SIM_DIR, or that of the node that is up]",
 )
-@click.option("--cards", help="Cards of a new state directory, such as t4:2,a800:8 (default: $NVSHARE_SIM).")
+@click.option(
+    "--cards",
+    metavar="t4:2,a800:1",
+    callback=_cards,
+    help="Cards of a new state directory: presets, or a .toml file.  [default: $NVSHARE_SIM]",
+)
 @click.pass_context
 def command(context: click.Context, directory: Path | None, cards: str | None) -> None:
     """Simulated GPUs: their true state, faults on demand, reset.
 
+    Without --dir these are the GPUs of the node that `nvshare up` started.
+
     \b
     Examples:
-      eval "$(nvshare sim --cards t4:2 env)"
-      nvshare sim status --json
+      nvshare sim status
       nvshare sim fault lost 0
+      nvshare sim fault back 0
+      eval "$(nvshare sim --cards t4:2 env)"     # for programs without a node
     """
     context.obj = _Place(directory, cards)
 
@@ -63,8 +117,14 @@ def command(context: click.Context, directory: Path | None, cards: str | None) -
 @click.option("--json", "as_json", is_flag=True, help="As JSON, in bytes and nanoseconds.")
 @click.pass_obj
 def status(place: _Place, as_json: bool) -> None:
-    """What the driver itself counts, per card and process."""
-    node = place.node()
+    """Show what the simulated driver itself counts, per card and process.
+
+    \b
+    Examples:
+      nvshare sim status
+      nvshare sim status --json
+    """
+    node = place.existing()
     if as_json:
         click.echo(node.status_json())
     else:
@@ -84,7 +144,7 @@ def _card_line(card: CardStatus) -> str:
 
 def _print_status(node: NodeStatus) -> None:
     console = Console(soft_wrap=True, highlight=False)
-    console.print(f"{node.directory} ({node.spec})")
+    console.print(f"simulated GPUs in {node.directory} ({node.spec})")
     for card in node.cards:
         console.print(_card_line(card))
         if not card.processes:
@@ -112,33 +172,57 @@ def fault(place: _Place, kind: str, target: str | None, value: str | None) -> No
     """Make a fault happen, or end it.
 
     \b
+    Examples:
+      nvshare sim fault lost 0
+      nvshare sim fault slow-pcie 0 4
+      nvshare sim fault hang cuLaunchKernel
+
+    \b
     nvml-down | nvml-up               NVML cannot be used
     lost CARD | back CARD             the card falls off the bus, and returns
-    hang FUNCTION [CARD] | unhang     calls of one function do not return, of NVML's also on one card alone
-    unsupported FUNCTION [CARD] | supported    calls of one NVML function answer that it is not supported
+    hang FUNCTION [CARD]              its calls do not return (CARD: NVML's only)
+    unhang                            ends that
+    unsupported FUNCTION [CARD]       an NVML function that is not supported
+    supported                         ends that
     ecc-corrected CARD N              N more errors
     ecc-uncorrected CARD N
     xid CARD N                        an XID event
-    slow-pcie CARD FACTOR             copies and page faults take FACTOR times as long
+    slow-pcie CARD FACTOR             copies and paging take FACTOR times as long
     driver-restart                    every context ends
     """
     try:
-        place.node().fault(kind, target, value)
+        node = place.existing_or_new()
+        node.fault(kind, target, value)
     except SimulatorError as error:
         raise _Refused(str(error)) from error
+    words = " ".join(word for word in (kind, target, value) if word is not None)
+    click.echo(f"{words}: done, on the simulated GPUs in {node.status().directory}")
 
 
 @command.command()
 @click.pass_obj
 def reset(place: _Place) -> None:
-    """Forget every process, figure and fault; cards and UUIDs stay."""
-    place.node().reset()
+    """Forget every process, figure and fault; cards and UUIDs stay.
+
+    \b
+    Examples:
+      nvshare sim reset
+    """
+    node = place.existing()
+    node.reset()
+    click.echo(f"reset the simulated GPUs in {node.status().directory}")
 
 
 @command.command()
 @click.pass_obj
 def env(place: _Place) -> None:
-    """Print the exports with which a program finds the simulated driver."""
+    """Print the exports with which a program finds the simulated driver.
+
+    \b
+    Examples:
+      eval "$(nvshare sim --cards t4:2 env)"
+      eval "$(nvshare sim --cards a800:1 --dir /tmp/my-cards env)"
+    """
     try:
         directory = library_directory()
     except SimulatorError as error:

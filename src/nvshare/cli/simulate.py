@@ -23,14 +23,23 @@ SHOW_PROGRESS_AFTER_SECONDS = 1.0
 
 @click.command()
 @click.argument("scenario", required=False)
-@click.option("--list", "list_presets", is_flag=True, help="Name the presets and what each shows.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Same seed, same bytes.")
-@click.option("--hours", type=click.FloatRange(0, 8760, min_open=True), help="Simulate for so long.")
-@click.option("--kernel-ms", metavar="MS", help="All tenants' kernels: 5, 0.1, 25-50 or mixed.")
+@click.option("--list", "list_presets", is_flag=True, help="List the presets and what each shows.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="The same seed gives the same output.",
+)
+@click.option("--hours", type=click.FloatRange(0, 8760, min_open=True), help="Virtual time to simulate.")
+@click.option("--kernel-ms", metavar="MS", help="Kernel length of all tenants: 5, 0.1, 25-50 or mixed.")
 @click.option("--handover-ms", type=click.FloatRange(0, 1000), help="Time from a release to the next launch.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw who held each GPU when, as SVG."
+    "--plot",
+    metavar="FILE.svg",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw who held each GPU when, as SVG.",
 )
 def command(
     scenario: str | None,
@@ -60,8 +69,8 @@ def command(
     if scenario is None:
         raise click.UsageError("which scenario? Try: nvshare simulate 30+60, or nvshare simulate --list")
     chosen = _choose(scenario, hours, kernel_ms, handover_ms)
-    if plot is not None and not plot.parent.is_dir():
-        raise click.UsageError(f"--plot {plot}: there is no folder {plot.parent}")
+    if plot is not None:
+        _check_plot(plot)
     result = _run(chosen, seed)
     if as_json:
         click.echo(json.dumps(result.to_json(), indent=2))
@@ -70,6 +79,13 @@ def command(
     if plot is not None:
         plot.write_text(svg(result), encoding="utf-8")
         click.echo(f"plot: {plot}", err=as_json)
+
+
+def _check_plot(plot: Path) -> None:
+    if plot.suffix.lower() != ".svg":
+        raise click.UsageError(f"--plot {plot}: plots are SVG; accepted: a file name that ends in .svg")
+    if not plot.parent.is_dir():
+        raise click.UsageError(f"--plot {plot}: there is no directory {plot.parent}")
 
 
 def _list(as_json: bool) -> None:

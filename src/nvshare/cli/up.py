@@ -15,17 +15,17 @@ from nvshare.node.config import ConfigError, load
 
 
 @click.command("up")
-@click.option("--sim", "cards", metavar="t4:2", help="Simulated GPUs, even if there are real ones.")
+@click.option("--sim", "cards", metavar="t4:2", help="Use simulated GPUs, even if there are real ones.")
 @click.option(
     "--detach", "-d", "detached", is_flag=True, help="Return when the node is ready; `nvshare down` ends it."
 )
 @click.option("--sock-dir", metavar="DIR", help="Directory of scheduler.sock [NVSHARE_SOCK_DIR].")
 @click.option("--private-dir", metavar="DIR", help="Directory of control.sock [NVSHARE_PRIVATE_DIR].")
 def command(cards: str | None, detached: bool, sock_dir: str | None, private_dir: str | None) -> None:
-    """Share this machine's GPUs; without any, simulated ones, and it says so.
+    """Share this machine's GPUs, or simulated ones if it has none.
 
-    Stays in the foreground and shows who asked for how much and got it. Ctrl-C or `nvshare down` ends it;
-    programs that run then go on without quotas.
+    Stays in the foreground and shows what each program asked for and what it gets. Ctrl-C or `nvshare down`
+    ends it; programs that still run go on without quotas.
 
     \b
     Examples:
@@ -34,15 +34,15 @@ def command(cards: str | None, detached: bool, sock_dir: str | None, private_dir
       nvshare run --gpu-core-limit 30 -- python train.py
 
     \b
-    Exit codes: 0 ended by a signal, or ready with --detach; 2 a setting is not accepted or a
-    directory cannot be used; 4 a node or daemon is up already.
+    Exit codes: 0 ended by a signal, or ready with --detach; 2 a setting is not
+    accepted, or a directory cannot be used; 4 a node or daemon is up already.
     """
     flags = {"NVSHARE_SOCK_DIR": sock_dir or "", "NVSHARE_PRIVATE_DIR": private_dir or ""}
     try:
         config = load(flags, os.environ, None)
     except (SettingError, ConfigError) as error:
         fail(error, EXIT_BAD_INPUT)
-    plan = NodePlan(config.sock_dir, config.private_dir, cards)
+    plan = NodePlan(config.sock_dir, config.private_dir, cards, users=config.users)
     if detached:
         sys.exit(say(detach(plan)))
     try:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pynvml
 
+from nvshare.gpu.nvml import simulated
 from nvshare.gpu.reading import GpuReading, ProcessReading, Seen
 
 XIDS_PER_LOOK: Final = 64
@@ -98,6 +99,7 @@ class Card:
             last_xid=self._last_xid,
             process_count=None if listed is None else len(listed),
             processes=processes,
+            simulated=simulated(),
         )
 
     # ---- processes ---------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from nvshare.core.units import UnitError, parse_bytes
+from nvshare.core.units import UnitError, parse_memory
 
 BELIEVED_MAX: Final = 256
 BELIEVED_PER_OWNER: Final = 32
@@ -33,6 +33,12 @@ class Device(NamedTuple):
     key: str
     total_bytes: int
     number: int
+    name: str = ""  # as the driver calls it
+    simulated: bool = False
+
+    def is_as(self, other: Device) -> bool:
+        """The same GPU, with the same memory and number."""
+        return self[:3] == other[:3]
 
 
 class GpuError(Exception):
@@ -50,7 +56,7 @@ def parse_device_list(text: str) -> tuple[Device, ...]:
         key, equals, size = entry.strip().partition("=")
         if not equals or not _ANY_KEY.fullmatch(key) or key in devices:
             raise UnitError(entry.strip(), ACCEPTED_LIST + ", each once")
-        total_bytes = parse_bytes(size)
+        total_bytes = parse_memory(size)
         if total_bytes == 0:
             raise UnitError(size, "more than no memory")
         devices[key] = Device(key, total_bytes, len(devices))
@@ -69,14 +75,19 @@ class Inventory:
     def devices(self) -> tuple[Device, ...]:
         return tuple(self._devices.values())
 
+    def device(self, key: str) -> Device | None:
+        return self._devices.get(key)
+
     def learn(self, device: Device) -> bool:
         """The driver tells of a GPU: from now on it alone is believed. True if that is news."""
         self._believes = False
         self._believed.pop(device.key, None)
         self._numbered.add(device.key)
         known = self._devices.get(device.key)
+        if known is not None and not device.name:
+            device = device._replace(name=known.name)
         self._devices[device.key] = device
-        return known != device
+        return known is None or not known.is_as(device)
 
     def number(self, key: str, number: int) -> Device | None:
         """The driver tells the number of a GPU of the list; the GPU, if that is news."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Final
 
 import pynvml
 
 from nvshare.gpu.inventory import Device
+
+SIMULATED_SYMBOL: Final = "nvshare_sim_status"
+"""What only the simulated library exports."""
 
 
 class NvmlError(Exception):
@@ -57,10 +60,23 @@ def _devices() -> list[Device]:
             handle = pynvml.nvmlDeviceGetHandleByIndex(number)
             for part in mig_parts(handle) or [handle]:
                 memory = pynvml.nvmlDeviceGetMemoryInfo(part)
-                found.append(Device(pynvml.nvmlDeviceGetUUID(part), int(memory.total), number))
+                uuid = pynvml.nvmlDeviceGetUUID(part)
+                found.append(Device(uuid, int(memory.total), number, _name(part), simulated()))
         except pynvml.NVMLError_GpuIsLost:
             continue  # the others are there; this one is found when it is back
     return found
+
+
+def _name(handle: Any) -> str:
+    try:
+        return str(pynvml.nvmlDeviceGetName(handle))
+    except (pynvml.NVMLError, UnicodeDecodeError):
+        return ""
+
+
+def simulated() -> bool:
+    """Whether the NVML that is loaded is that of simulated GPUs. Their names are those of real ones."""
+    return hasattr(pynvml.nvmlLib, SIMULATED_SYMBOL)
 
 
 def mig_parts(handle: Any) -> list[Any]:

@@ -45,6 +45,7 @@ class GpuReading:
     last_xid: int = 0
     process_count: int | None = None  # of all that the driver lists, those that /proc hides from us too
     processes: tuple[ProcessReading, ...] | None = None
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

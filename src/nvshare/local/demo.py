@@ -1,4 +1,4 @@
-"""The demo: five tenants on one node, whose story can be read in a table.
+"""The demo: six tenants on one node, whose story can be read in a table.
 
 1. Everything is real but the GPUs where there are none: the daemon, ``nvshare run``, unmodified programs.
    What a tenant got is read from the daemon's books.
@@ -165,10 +165,10 @@ def what_to_try(plan: NodePlan) -> str:
     return "\n".join(
         (
             "Try, in another terminal:",
-            f"  export NVSHARE_SOCK_DIR={plan.sock_dir} NVSHARE_PRIVATE_DIR={plan.private_dir}",
-            f"  {command} ctl quota set {NAMESPACE}/thirty --core 10       # 'free' gets what it gives up",
-            f"  {command} ctl explain {NAMESPACE}/pair-b                   # why it waits",
-            f"  {command} run --gpu-core-limit 20 -- {python} -m nvshare.workloads w5 --duration 20",
+            f"  export NVSHARE_PRIVATE_DIR={plan.private_dir}",
+            f"  {command} ctl quota set {NAMESPACE}/thirty --core 10",
+            f"  {command} ctl explain {NAMESPACE}/pair-b",
+            f"  {command} run --gpu-core-limit 20 -- {python} -m nvshare.workloads w5",
             "Ctrl-C ends it and leaves nothing behind.",
         )
     )
@@ -191,7 +191,7 @@ def demo(seconds: float) -> list[TenantRow]:
         try:
             gpus: list[dict[str, Any]] = node.control.ask("GET", "/v1/gpus")["gpus"]
             troupe = Troupe(cast([gpu["total_bytes"] for gpu in gpus]), plan)
-            screen = Screen(node, f"{describe(node)}\n{story(troupe.tenants)}", what_to_try(plan))
+            screen = Screen(node, describe(node), what_to_try(plan), story(troupe.tenants))
             try:
                 troupe.start()
                 screen.show(wake, seconds, troupe.tick)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -27,7 +29,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from nvshare.gpu import nvml
+from nvshare.local.machine import MachineNode, machine_node
 from nvshare.local.ports import metrics_settings, was_taken_meanwhile
+from nvshare.local.simulated_cards import make_cards
 from nvshare.local.state import (
     NodeState,
     Simulated,
@@ -38,8 +42,9 @@ from nvshare.local.state import (
 )
 from nvshare.node import directories
 from nvshare.node.controlling import Controller, NoDaemon
+from nvshare.node.users import Users
 from nvshare.pods.identity import process_of
-from nvshare.sim.gpu import SimulatedNode, SimulatorError, library_directory
+from nvshare.sim.gpu import SimulatorError, check_cards
 
 DEFAULT_CARDS: Final = "t4:2"
 READY_SEC: Final = 60
@@ -50,10 +55,11 @@ _PORT_ATTEMPTS_MAX: Final = 10
 _LOG_LINES: Final = 50
 _LOG_BYTES_MAX: Final = 1 << 20
 _PR_SET_PDEATHSIG: Final = 1
-_SIMULATED_SYMBOL: Final = "nvshare_sim_status"
 _NVML: Final = "libnvidia-ml.so.1"
 _NVML_SEC: Final = 10.0
 _NONE: Final = "no real GPU was found here"
+_STAMP: Final = re.compile(r"^[0-9-]{10}T[0-9:.]+Z (ERROR|WARNING|INFO|DEBUG) ")
+_OF_SIMULATED: Final = ("NVSHARE_SIM", "NVSHARE_SIM_DIR")
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -77,9 +83,16 @@ class NodePlan:
     private_dir: Path
     cards: str | None = None  # None: real GPUs if there are any
     settings: Mapping[str, str] = field(default_factory=dict)  # variables for the daemon
+    users: Users = field(default_factory=Users)  # of root's node
+
+    @property
+    def serves_users(self) -> bool:
+        return os.geteuid() == 0 and self.users.anybody()
 
     @property
     def sim_directory(self) -> Path:
+        if self.serves_users:
+            return self.sock_dir.with_name(f"{self.sock_dir.name}-sim")
         return node_directory(self.private_dir) / "sim"
 
 
@@ -89,22 +102,33 @@ def _why_no_real_gpus() -> str:
         library = ctypes.CDLL(_NVML)
     except OSError as error:
         absent = str(error).startswith(f"{_NVML}: cannot open shared object file")
-        return _NONE if absent else f"NVML is here and cannot be loaded ({error})"
-    if hasattr(library, _SIMULATED_SYMBOL):
+        return _NONE if absent else f"NVML is installed but cannot be loaded ({error})"
+    if hasattr(library, nvml.SIMULATED_SYMBOL):
         return _NONE
     try:
         return "" if nvml.read_devices_within(_NVML_SEC) else _NONE
     except nvml.NvmlError as error:
-        return f"NVML is here and fails ({error})"
+        return f"NVML is installed but fails ({error})"
 
 
-def _simulate(directory: Path, cards: str) -> Simulated:
-    shutil.rmtree(directory, ignore_errors=True)
+def _simulate(plan: NodePlan, cards: str) -> Simulated:
+    users = plan.users if plan.serves_users else None
     try:
-        SimulatedNode(directory, cards).close()
-        return Simulated(cards, str(directory), str(library_directory()))
-    except SimulatorError as error:
+        check_cards(cards)
+        return make_cards(plan.sim_directory, cards, plan.private_dir, users)
+    except (SimulatorError, directories.DirectoryError, OSError) as error:
         raise NodeError(f"no simulated GPUs: {error}", 2) from error
+
+
+class _LogFile(RotatingFileHandler):
+    """Loses lines that cannot be written, on a full disk for example, and says nothing on the terminal."""
+
+    def handleError(self, record: LogRecord) -> None:  # noqa: N802 - logging's own name
+        del record
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 class _DaemonLog:
@@ -112,7 +136,7 @@ class _DaemonLog:
 
     def __init__(self, path: Path) -> None:
         self.last: deque[str] = deque(maxlen=_LOG_LINES)
-        self._file = RotatingFileHandler(path, maxBytes=_LOG_BYTES_MAX, backupCount=1)
+        self._file = _LogFile(path, maxBytes=_LOG_BYTES_MAX, backupCount=1)
         self._threads: list[threading.Thread] = []
 
     def follow(self, stream: IO[str]) -> None:
@@ -136,6 +160,13 @@ class _DaemonLog:
         self._file.close()
 
 
+def plain_words(line: str) -> str:
+    """A line of the daemon's log without time and level, to be part of a message."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return str(json.loads(line)["event"])
+    return _STAMP.sub("", line)
+
+
 def end_with_parent() -> None:
     """In a child, before it becomes another program."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -150,6 +181,7 @@ class Node:
         self.restarts = 0
         self.metrics: dict[str, str] = {}
         self.why_simulated = ""  # though nobody asked for it
+        self.machine: MachineNode | None = None  # root's, if we are a plain user's
         self._restarted_at: deque[float] = deque(maxlen=RESTARTS_PER_MINUTE)
         self._simulated: Simulated | None = None
         self._daemon: subprocess.Popen[str] | None = None
@@ -171,15 +203,19 @@ class Node:
             self._lock = lock_node(self.plan.private_dir)
             forget_failure(self.plan.private_dir)
         except directories.DirectoryTaken as error:
-            whose = f"with pid {error.pid}" if error.pid else "of somebody else"
+            whose = f" with pid {error.pid}" if error.pid else ""
             raise NodeError(
-                f"a node {whose} is up already; `nvshare down` ends it, `nvshare ctl clients` looks into it",
+                f"a node{whose} is up already; `nvshare down` ends it, `nvshare ctl clients` shows its users",
                 4,
             ) from error
         except directories.DirectoryError as error:
             raise NodeError(f"{error}{_user_hint()}", 2) from error
         try:
             self._start()
+        except OSError as error:
+            self.stop()
+            what = error.filename or self.plan.private_dir
+            raise NodeError(f"{what} cannot be written: {error.strerror}", 2) from error
         except BaseException:
             self.stop()
             raise
@@ -189,7 +225,11 @@ class Node:
         if plan.cards is None:
             self.why_simulated = _why_no_real_gpus()
         if plan.cards is not None or self.why_simulated:
-            self._simulated = _simulate(plan.sim_directory, plan.cards or DEFAULT_CARDS)
+            cards = DEFAULT_CARDS if plan.cards is None else plan.cards
+            self._simulated = _simulate(plan, cards)
+        self.machine = machine_node()
+        if self._simulated is None and self.machine is not None:
+            self._leave_real_gpus_to(self.machine)
         self._log = _DaemonLog(node_directory(plan.private_dir) / "daemon.log")
         self.metrics = metrics_settings({**os.environ, **plan.settings})
         self._start_daemon()
@@ -198,8 +238,19 @@ class Node:
         state = NodeState(own.pid, own.start_ticks, str(plan.sock_dir), self._simulated)
         write_state(plan.private_dir, state)
 
+    def _leave_real_gpus_to(self, machine: MachineNode) -> None:
+        """Two nodes on one GPU know nothing of each other."""
+        if machine.may_serve(frozenset(device.key for device in nvml.read_devices_within(_NVML_SEC))):
+            uses = "`nvshare run` uses it" if machine.permitted else "`nvshare run` says how to be let in"
+            raise NodeError(
+                f"root's node serves the GPUs of this machine, and two nodes on one GPU would not share it:"
+                f" {uses}; `nvshare up --sim {DEFAULT_CARDS}` makes a node of simulated GPUs",
+                4,
+            )
+
     def _environment(self) -> dict[str, str]:
-        environment = {**os.environ, **self.plan.settings, **self.metrics}
+        inherited = {name: text for name, text in os.environ.items() if name not in _OF_SIMULATED}
+        environment = {**inherited, **self.plan.settings, **self.metrics}
         if self._simulated is not None:
             environment |= self._simulated.environment(environment)
         return environment
@@ -215,7 +266,7 @@ class Node:
                 if port is None:
                     raise
                 self.metrics = metrics_settings({}, port + 1)
-        raise NodeError("every port for metrics that was free was taken by others at once", 1)
+        raise NodeError("every free port for metrics was taken by others before the daemon could use it", 1)
 
     def _start_process(self) -> None:
         plan = self.plan
@@ -255,7 +306,7 @@ class Node:
 
     def last_words(self) -> str:
         assert self._log is not None
-        return self._log.last[-1] if self._log.last else "it said nothing"
+        return plain_words(self._log.last[-1]) if self._log.last else "it said nothing"
 
     def watch(self, seconds: float, wake: int = -1) -> None:
         """Keep the daemon alive for so long, or until ``wake`` can be read. Raises NodeError."""
@@ -279,7 +330,7 @@ class Node:
         now = time.monotonic()
         if len(self._restarted_at) == RESTARTS_PER_MINUTE and now - self._restarted_at[0] < 60:
             raise NodeError(
-                f"the daemon ended {RESTARTS_PER_MINUTE + 1} times within a minute, last with {code}:"
+                f"the daemon ended {RESTARTS_PER_MINUTE + 1} times within a minute, last with code {code}:"
                 f" {self.last_words()}",
                 1,
             )
@@ -301,6 +352,8 @@ class Node:
             self._log.close()
         if self._lock >= 0:
             shutil.rmtree(node_directory(self.plan.private_dir), ignore_errors=True)
+            if self._simulated is not None:
+                shutil.rmtree(self.plan.sim_directory, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
 

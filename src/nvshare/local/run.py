@@ -5,6 +5,7 @@
 2. The command gets the library in front of whatever else is preloaded, and the daemon's directory. Limits are
    not in its environment: they are the daemon's, so they can be changed while it runs.
 3. Where the GPUs are simulated, the command gets the simulated driver, and we say so.
+4. Which limits hold, and who set them, is said before the command starts: they need not be those asked for.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nvshare.core.units import counted, format_bytes
 from nvshare.gpu.inventory import Device, GpuError, Inventory
 from nvshare.local import cgroup
 from nvshare.local.job import adopted, run_job
-from nvshare.local.libraries import interposer_library
-from nvshare.local.state import NodeState, read_state, search_path
+from nvshare.local.libraries import InterposerMissingError, interposer_library
+from nvshare.local.limit_words import describe, says_anything
+from nvshare.local.state import Simulated, search_path
 from nvshare.node.controlling import Controller
+from nvshare.sim.gpu import SimulatorError, library_directory
 
 
 class RunInputError(Exception):
@@ -51,23 +55,34 @@ def default_pod_name(command: str) -> str:
 def choose_gpus(text: str, gpus: list[dict[str, Any]]) -> list[str]:
     """UUIDs of the GPUs that are meant: by index, UUID, the beginning of one, a list, or all."""
     devices = tuple(Device(gpu["gpu"], gpu["total_bytes"], gpu["index"]) for gpu in gpus)
+    known = ", ".join(f"{device.number} ({device.key})" for device in devices) or "none is known"
+    accepted = f"accepted: all, or one or more of {known}"
+    if not all(name.strip() for name in text.split(",")):
+        raise RunInputError(f"{text!r} does not name a GPU; {accepted}")
     try:
         return [device.key for device in Inventory(devices, believes=False).resolve(text)]
     except GpuError as error:
-        known = ", ".join(f"{device.number} ({device.key})" for device in devices) or "none is known"
-        raise RunInputError(
-            f"{text!r} is no GPU of this node ({error.reason}); accepted: all, or one or more of {known}"
-        ) from error
+        which = "several GPUs" if error.reason == "ambiguous_gpu" else "no GPU"
+        raise RunInputError(f"{text!r} names {which} of this node; {accepted}") from error
+
+
+def beyond_memory(limit_bytes: int, gpus: list[dict[str, Any]]) -> str:
+    """On which GPUs a memory limit limits nothing, because they have less; empty if on none."""
+    smaller = [gpu for gpu in gpus if 0 < gpu["total_bytes"] < limit_bytes]
+    if not smaller:
+        return ""
+    have = ", ".join(f"GPU {gpu['index']} has {format_bytes(gpu['total_bytes'])}" for gpu in smaller)
+    return f"{format_bytes(limit_bytes)} is more than there is: {have}. There it limits nothing"
 
 
 def job_environment(
-    inherited: Mapping[str, str], sock_dir: str, library: Path, node: NodeState | None
+    inherited: Mapping[str, str], sock_dir: str, library: Path, simulated: Simulated | None
 ) -> dict[str, str]:
     """What the command needs beside what it would have had anyway."""
     environment = {**inherited, "NVSHARE_SOCK_DIR": sock_dir}
     environment["LD_PRELOAD"] = search_path(str(library), inherited.get("LD_PRELOAD", ""))
-    if node is not None and node.simulated is not None:
-        environment |= node.simulated.environment(inherited)
+    if simulated is not None:
+        environment |= simulated.environment(inherited)
     return environment
 
 
@@ -75,24 +90,42 @@ def _say(text: str) -> None:
     print(f"nvshare: {text}", file=sys.stderr, flush=True)
 
 
-def run(order: RunOrder, private_dir: Path) -> int:
+def _simulated(status: dict[str, Any]) -> Simulated | None:
+    """The cards are the daemon's; their driver is the one that we were installed with."""
+    told = status["simulated"]
+    if told is None:
+        return None
+    try:
+        return Simulated(told["cards"], told["directory"], str(library_directory()))
+    except SimulatorError as error:
+        raise InterposerMissingError(str(error)) from error
+
+
+def run(order: RunOrder, control: Controller) -> int:
     """The command's exit code. Raises as Controller does, RunInputError, JobError, InterposerMissingError."""
-    control = Controller(private_dir)
-    sock_dir = control.ask("GET", "/v1/status")["sock_dir"]
-    node = read_state(private_dir)
-    environment = job_environment(os.environ, sock_dir, interposer_library(), node)
+    status = control.ask("GET", "/v1/status")
+    simulated = _simulated(status)
+    environment = job_environment(os.environ, status["sock_dir"], interposer_library(), simulated)
+    gpus = control.ask("GET", "/v1/gpus")["gpus"]
     if order.gpus is not None:
-        chosen = choose_gpus(order.gpus, control.ask("GET", "/v1/gpus")["gpus"])
+        chosen = choose_gpus(order.gpus, gpus)
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
+        gpus = [gpu for gpu in gpus if gpu["gpu"] in chosen]
+    if not order.oversub and (above := beyond_memory(order.memory_bytes or 0, gpus)):
+        _say(f"--gpu-memory-limit: {above}")
     if order.oversub:
         environment["NVSHARE_ENABLE_SINGLE_OVERSUB"] = "1"
     own_cgroup = cgroup.enter_new() if os.geteuid() == 0 else None
     try:
-        control.ask("POST", "/v1/runs", _registration(order))
-        if node is not None and node.simulated is not None:
-            _say(f"the GPUs are simulated ({node.simulated.cards}); no real one is used")
+        answer = control.ask("POST", "/v1/runs", _registration(order))
+        if answer["not_kept"]:
+            _say(f"{answer['pod']} and its limits will not outlive this daemon: {answer['not_kept']}")
+        if simulated is not None:
+            _say(f"the GPUs are simulated ({simulated.cards}); no real one is used")
+        if says_anything(answer):
+            _say(f"{answer['pod']}: {describe(answer, order.core_percent, order.memory_bytes)}")
         code = run_job(order.command, environment)
-        _tell_of_leftovers(order.pod, own_cgroup)
+        _tell_of_leftovers(answer["pod"], own_cgroup)
         return code
     finally:
         if own_cgroup is not None:
@@ -113,4 +146,5 @@ def _tell_of_leftovers(pod: str, own_cgroup: cgroup.RunCgroup | None) -> None:
     left = sorted({*adopted(), *(own_cgroup.others() if own_cgroup is not None else ())})
     if left:
         pids = ", ".join(str(pid) for pid in left[:5]) + (", ..." if len(left) > 5 else "")
-        _say(f"{pod} has ended and left {len(left)} running (pid {pids})")
+        processes = counted(len(left), "process", "processes")
+        _say(f"{pod} has ended and left {processes} running (pid {pids})")

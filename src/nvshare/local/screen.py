@@ -6,19 +6,26 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.text import Text
 
+from nvshare.core.units import counted, times
 from nvshare.local.node import Node
 from nvshare.local.summary import Look, Summary, Totals, as_lines, as_table, on_terminal
 from nvshare.node.controlling import NoDaemon
 
 REFRESH_SEC: Final = 1.0
 LINES_EVERY_SEC: Final = 10.0
+_LATELY_LOOKS: Final = 60
+_TABLE: Final = 2
+_BY_IMPORTANCE: Final = (_TABLE, 3, 0, 1)
+"""Of head, story, table and foot."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -50,13 +57,47 @@ def was_told(reading: int) -> bool:
         return False
 
 
-class Screen:
-    """One node's summary; ``head`` is said once at the top, ``foot`` stands below the table."""
+def _own_console() -> Console:
+    """As large as the window is at each moment, and not as it was when the shell exported its size."""
+    fixed = ("COLUMNS", "LINES")
+    return Console(_environ={name: text for name, text in os.environ.items() if name not in fixed})
 
-    def __init__(self, node: Node, head: str, foot: str) -> None:
+
+class Stack:
+    """Parts one below the other, each whole or not at all: if not all fit, the least important go."""
+
+    def __init__(self, parts: Sequence[RenderableType], by_importance: Sequence[int]) -> None:
+        self._parts = parts
+        self._by_importance = by_importance
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        left = console.height
+        options = options.update(height=None)
+        shown: dict[int, list[list[Segment]]] = {}
+        for place in self._by_importance:
+            lines = console.render_lines(self._parts[place], options, pad=False)
+            if len(lines) <= left or not shown:
+                shown[place] = lines[:left]
+                left -= len(shown[place])
+        for place in sorted(shown):
+            for line in shown[place]:
+                yield from line
+                yield Segment.line()
+
+
+class Screen:
+    """One node's summary: ``head`` tells of the node, ``foot`` what to do with it, ``story`` who is there.
+
+    On a terminal it has a screen of its own, which is drawn anew every second: so it survives any change of
+    the window's size. What ``head`` says is also left above it.
+    """
+
+    def __init__(self, node: Node, head: str, foot: str, story: str = "") -> None:
         self._node = node
         self._head = head
         self._foot = foot
+        self._story = story
+        self._lately: deque[int] = deque(maxlen=_LATELY_LOOKS)  # how many tenants there were
         self.summary = Summary()
         self.totals = Totals()
 
@@ -70,20 +111,27 @@ class Screen:
 
     def _picture(self) -> RenderableType:
         rows = self.summary.rows()
-        restarts = f", the daemon was restarted {self._node.restarts} times" if self._node.restarts else ""
-        title = f"{len(rows)} tenants{restarts}"
-        return Group(as_table(rows, title), Text(self._foot))
+        title = counted(len(rows), "tenant")
+        if self._node.simulated is not None:
+            title += " on simulated GPUs"
+        if self._node.restarts:
+            title += f"; the daemon was restarted {times(self._node.restarts)}"
+        parts = [Text(f"{text}\n") if text else Group() for text in (self._head, self._story, "", self._foot)]
+        # As tall as it was lately: what stands around it is not to come and go with visitors.
+        self._lately.append(len(rows))
+        parts[_TABLE] = Group(as_table(rows, title), Text("\n" * (max(self._lately) - len(rows))))
+        return Stack(parts, _BY_IMPORTANCE)
 
     def show(self, wake: int, seconds: float | None = None, tick: Callable[[], None] = lambda: None) -> None:
         """For so long, or until ``wake`` can be read. ``tick`` is called at each look."""
         deadline = None if seconds is None else time.monotonic() + seconds
         if on_terminal():
-            console = Console()
+            console = _own_console()
             console.print(Text(self._head))
-            with Live(self._picture(), console=console, auto_refresh=False, transient=True) as live:
+            with Live(self._picture(), console=console, auto_refresh=False, screen=True) as live:
                 self._loop(wake, deadline, tick, lambda: live.update(self._picture(), refresh=True))
         else:
-            print(f"{self._head}\n{self._foot}", flush=True)
+            print("\n".join(text for text in (self._head, self._story, self._foot) if text), flush=True)
             self._loop(wake, deadline, tick, _Lines(self.summary).show)
 
     def _loop(

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
 from nvshare.core.units import format_bytes
+from nvshare.tables import Column, FittedTable
 
 WINDOW_LOOKS: Final = 6
 TOTALS_MAX: Final = 100
@@ -34,6 +34,7 @@ class TenantRow(NamedTuple):
     gpu: str
     gpu_index: int
     asked_percent: int
+    due_percent: float | None  # what the other tenants leave of that; None without a quota
     share: bool
     got_percent: float | None  # None: not known, because it is new, or scheduling is off
     used_bytes: int
@@ -42,16 +43,30 @@ class TenantRow(NamedTuple):
 
     def cells(self) -> tuple[str, ...]:
         asked = f"{self.asked_percent} %" if self.asked_percent < 100 else "no quota"
-        got = "-" if self.got_percent is None else f"{self.got_percent:.1f} %"
         limit = f" of {format_bytes(self.limit_bytes)}" if self.limit_bytes else ""
         return (
             self.pod,
             str(self.gpu_index),
             f"{asked} or more" if self.share else asked,
-            got,
+            _percent(self.due_percent),
+            _percent(self.got_percent),
             f"{format_bytes(self.used_bytes)}{limit}",
             self.state,
         )
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} %"
+
+
+def _is_here(tenant: dict[str, Any]) -> bool:
+    """With processes. Of one that has left the daemon keeps the account, without its limits, for a while."""
+    return bool(tenant["clients"]) or tenant["explanation"]["reason"] == "resume"
+
+
+def gpu_name(gpu: dict[str, Any]) -> str:
+    """Of a GPU in an answer of the daemon: what the driver calls it, and whether it is real."""
+    return f"{gpu['name'] or 'GPU'} (simulated)" if gpu["simulated"] else gpu["name"] or "-"
 
 
 class Look(NamedTuple):
@@ -65,7 +80,12 @@ class Look(NamedTuple):
     def of(cls, answer: dict[str, Any]) -> Look:
         """From what ``/v1/gpus`` answers."""
         gpus = answer["gpus"]
-        tenants = {(gpu["gpu"], tenant["pod"]): tenant for gpu in gpus for tenant in gpu["tenants"]}
+        tenants = {
+            (gpu["gpu"], tenant["pod"]): tenant
+            for gpu in gpus
+            for tenant in gpu["tenants"]
+            if _is_here(tenant)
+        }
         return cls(answer["now_ns"], tenants, {gpu["gpu"]: gpu["index"] for gpu in gpus})
 
     def used_since(self, before: Look, key: tuple[str, str]) -> int | None:
@@ -102,6 +122,7 @@ class Summary:
             gpu=key[0],
             gpu_index=last.gpu_index[key[0]],
             asked_percent=tenant["core_percent"],
+            due_percent=tenant["effective_percent"] if tenant["core_percent"] < 100 else None,
             share=tenant["share"],
             got_percent=(last.used_since(first, key) or 0) * 100 / span_ns if known else None,
             used_bytes=tenant["used_bytes"],
@@ -163,21 +184,28 @@ def _state(explanation: dict[str, Any]) -> str:
     return _STATES.get(explanation["reason"], str(explanation["state"]))
 
 
-COLUMNS: Final = ("pod", "gpu", "asked", "got", "memory", "state")
+COLUMNS: Final = (
+    Column("pod"),
+    Column("gpu", 4, right=True),
+    Column("asked", 2, right=True),
+    Column("due", 1, right=True),
+    Column("got", right=True),
+    Column("memory", 5),
+    Column("state", 3),
+)
 
 
-def as_table(rows: Iterable[TenantRow], title: str) -> Table:
-    table = Table(*COLUMNS, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*row.cells())
-    return table
+def as_table(rows: Iterable[TenantRow], title: str) -> FittedTable:
+    return FittedTable(COLUMNS, (row.cells() for row in rows), title)
 
 
 def as_lines(rows: Iterable[TenantRow]) -> list[str]:
     """For those who read no tables: a line a tenant."""
     return [
         f"gpu {row.gpu_index}  {row.pod}: "
-        + ", ".join(f"{name} {cell}" for name, cell in zip(COLUMNS[2:], row.cells()[2:], strict=True))
+        + ", ".join(
+            f"{column.heading} {cell}" for column, cell in zip(COLUMNS[2:], row.cells()[2:], strict=True)
+        )
         for row in rows
     ]
 

@@ -12,11 +12,12 @@ from typing import Final
 
 import msgspec
 
-from nvshare.core.units import format_bytes
+from nvshare.core.units import counted, format_bytes
 from nvshare.local.node import END_SEC, Node, NodeError, NodePlan
 from nvshare.local.ports import tell_of_metrics
 from nvshare.local.screen import Screen, told_to_end
 from nvshare.local.state import read_failure, read_state, write_failure
+from nvshare.local.summary import gpu_name
 from nvshare.node.controlling import NoDaemon
 from nvshare.pods.identity import open_process
 
@@ -35,18 +36,26 @@ def describe(node: Node) -> str:
     try:
         gpus = node.control.ask("GET", "/v1/gpus")["gpus"]
     except NoDaemon as error:
-        raise NodeError(f"the daemon had started and answers no more: {node.last_words()}", 1) from error
+        raise NodeError(f"the daemon started but no longer answers: {node.last_words()}", 1) from error
     lines = []
     if node.simulated is not None:
         why = f"{node.why_simulated}; " if node.why_simulated else ""
         lines.append(f"SIMULATED GPUs ({node.simulated.cards}): {why}nothing here uses a real GPU")
-    lines += [f"gpu {gpu['index']}: {gpu['gpu']}, {format_bytes(gpu['total_bytes'])}" for gpu in gpus]
+    lines += [
+        f"gpu {gpu['index']}: {gpu_name(gpu)}, {format_bytes(gpu['total_bytes'])}, {gpu['gpu']}"
+        for gpu in gpus
+    ]
     lines += [line] if (line := tell_of_metrics(node.metrics)) else []
+    if node.machine is not None:
+        lines.append("root's node serves this machine, too: while yours is up, `nvshare run` uses yours")
+    if node.plan.serves_users:
+        whom = "every user" if node.plan.users.everybody else f"the group {node.plan.users.group}"
+        lines.append(f"serves {whom} of this machine, too: `nvshare run` as any of them uses it")
     lines.append(f"node up: pid {os.getpid()}, daemon pid {node.daemon_pid}, sockets in {node.plan.sock_dir}")
     return "\n".join(lines)
 
 
-HINT: Final = "use it: nvshare run --gpu-core-limit 30 --gpu-memory-limit 4Gi -- CMD      end it: "
+HINT: Final = "use it: nvshare run --gpu-core-limit 30 --gpu-memory-limit 4Gi -- CMD\nend it: "
 
 
 def up(plan: NodePlan) -> str:
@@ -59,8 +68,10 @@ def up(plan: NodePlan) -> str:
             clients = _clients(node)
         finally:
             node.stop()
-    rest = f"; {clients} programs that use GPUs run on, without quotas" if clients else ""
-    return f"node ended{rest}"
+    if not clients:
+        return "node ended"
+    goes_on = "goes on" if clients == 1 else "go on"
+    return f"node ended; {counted(clients, 'process', 'processes')} that use GPUs {goes_on} without quotas"
 
 
 def _clients(node: Node) -> int:
@@ -128,7 +139,8 @@ def down(private_dir: Path) -> Answer:
     pidfd = None if state is None else open_process(state.process)
     if state is None or pidfd is None:
         why = read_failure(private_dir)
-        return Answer(f"no node is up ({private_dir}){f'; the last one failed: {why}' if why else ''}", 3)
+        failed = f"; the last one failed: {why}" if why else ""
+        return Answer(f"no node is up in {private_dir}{failed}", 3)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         if not select.select([pidfd], [], [], 2 * END_SEC)[0]:
