@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
 from nvshare.core import events
+from nvshare.core.habits import TRUSTED_DISPUTES
 from tests.core.test_figures import GPU, MS, Bench
 
 SAMPLE_MS = 1000
@@ -78,6 +80,29 @@ def test_the_honest_are_not_doubted() -> None:
     assert (pair.disputes(1), pair.disputes(2)) == (0, 0)
     assert got[1] == pytest.approx(30, abs=2)
     assert got[2] == pytest.approx(60, abs=2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_samples_that_are_taken_early_or_late_make_no_disputes(seed: int) -> None:
+    """A starved machine asks NVML up to 50 ms early or late: what one sample lacks the next one has."""
+    pair = Pair(30, 60, lambda ns: ns)
+    random = Random(seed)
+    told_ns = {1: 0, 2: 0}
+
+    def sample() -> None:
+        words = []
+        for key, worked_ns in pair.worked_ns.items():
+            seen_ns = max(told_ns[key], worked_ns + random.randint(-50, 50) * MS)
+            words.append((key, seen_ns - told_ns[key]))
+            told_ns[key] = seen_ns
+        pair.bench.do(events.WorkSampled(GPU, pair.bench.now_ns, tuple(words)))
+
+    pair.sample = sample  # type: ignore[method-assign]
+    pair.run(30)
+    first = (pair.disputes(1), pair.disputes(2))
+    assert max(first) <= TRUSTED_DISPUTES, "until it is known on which side of zero the first sample was"
+    pair.run(90)
+    assert (pair.disputes(1), pair.disputes(2)) == first
 
 
 def test_who_was_caught_is_believed_again_when_it_has_been_honest_for_a_minute() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from nvshare.core import effects, events
@@ -169,3 +171,29 @@ def test_when_slices_end_those_without_a_quota_have_their_minimum_soon() -> None
     assert had["unlimited"] > 4, f"{had}"
     had = clients.percents(20 * SECOND)
     assert abs(had["unlimited"] - 5) < 1, f"{had}"
+
+
+@pytest.mark.parametrize(("percent", "gib"), [(30, 8), (60, 8), (10, 4)])
+def test_it_is_told_in_about_how_long_a_slice_comes(percent: int, gib: int) -> None:
+    """The end of the present slice was shown, "in 0 ns" for 40 s: quotas make the wait longer than that."""
+    clients = Clients(checking=SAMPLED)
+    clients.limit("quota", percent)
+    quota = clients.register("quota", used_bytes=gib * GIB)
+    clients.ask(clients.register("none", used_bytes=14 * GIB))
+    clients.ask(quota)
+    clients.run(300 * SECOND)  # the first slices are shorter
+    promised: list[tuple[int, int]] = []
+    waits = 0
+    while waits < 3:
+        explanation = clients.tenant("quota").explanation
+        if explanation.reason == "memory":
+            told = re.search(r"its slice in about (?:([0-9]+) min )?([0-9]+) s", explanation.remedy)
+            assert told is not None, explanation.remedy
+            promised.append((clients.now_ns, (60 * int(told[1] or 0) + int(told[2])) * SECOND))
+        elif promised:
+            waited_ns = clients.now_ns - promised[0][0]
+            for at_ns, wait_ns in promised:
+                assert abs(clients.now_ns - at_ns - wait_ns) <= max(2 * SECOND, waited_ns // 4), promised
+            promised.clear()
+            waits += 1
+        clients.run(SECOND)

@@ -95,9 +95,63 @@ def test_a_slice_that_is_not_let_go_of_names_its_holder() -> None:
     model.request(holder)
     model.request(small)
     model.pass_time(14 * SECOND)
+    model.release(holder, MS, again=True)  # from here on it keeps its queue short
+    slice_ends = model.now_ns
+    while not model.clients[holder].dropping:
+        model.pass_time(SECOND)
+        if model.clients[small].dropping:
+            model.release(small, MS, again=True)
+        assert model.now_ns < slice_ends + 60 * SECOND
+    model.pass_time(4 * SECOND)
     assert not model.complaints
     model.pass_time(2 * SECOND)
     assert model.complained_of() == {holder}
+
+
+class DeepQueue(Watched):
+    """A client without a quota has the GPU, and keeps its queue short only when one with a quota comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deep = self.register("a")
+        self.request(self.deep)
+        self.pass_time(2 * SECOND)
+        self.limit("b", 50)
+        self.limited = self.register("b")
+        self.request(self.limited)
+
+    def go_on(self, seconds: int) -> None:
+        for _ in range(10 * seconds):
+            self.pass_time(100 * MS)
+            if self.clients[self.limited].dropping:
+                self.release(self.limited, MS, again=True)
+
+
+def test_who_queued_before_it_was_told_to_keep_its_queue_short_has_a_minute_to_drain() -> None:
+    model = DeepQueue()
+    model.go_on(55)
+    assert model.clients[model.deep].holds
+    assert not model.complaints, "the timeout is 5 s"
+    model.go_on(10)
+    assert model.complained_of() == {model.deep}
+
+
+def test_a_standstill_takes_nothing_of_that_minute() -> None:
+    model = DeepQueue()
+    model.go_on(20)
+    model.stand_still(60 * SECOND)
+    model.go_on(35)
+    assert not model.complaints
+    model.go_on(10)
+    assert model.complained_of() == {model.deep}
+
+
+def test_the_minute_is_for_that_queue_alone() -> None:
+    model = DeepQueue()
+    model.go_on(20)
+    model.release(model.deep, MS, again=True)
+    model.go_on(20)
+    assert model.complained_of() == {model.deep}
 
 
 def test_a_standstill_of_the_daemon_makes_nobody_unresponsive() -> None:

@@ -14,6 +14,11 @@ SEEN_IDLE_NS: Final = 900_000_000
 """So that two looks at NVML, a second apart, have told so."""
 
 
+OVERBILLED_MOST_NS: Final = 150_000_000
+"""What a pod was billed beyond NVML's figure counts against what is missing later, up to this much: NVML's
+samples are not taken at the moments of our bills, so an honest pod's difference swings around zero."""
+
+
 FOUND_HOLDS_MOST: Final = 60
 """In DISTRUST_NS. Word of a hold's end, or of its beginning, may be lost with a connection."""
 
@@ -71,7 +76,7 @@ class Doubts:
 
     def add(self, unbilled_ns: int, held_ns: int, most_ns: int) -> int:
         """So much was not billed, that much may yet be; what is to be, if the rest cannot be late."""
-        self._unbilled_ns = max(0, self._unbilled_ns + unbilled_ns)
+        self._unbilled_ns = max(-OVERBILLED_MOST_NS, self._unbilled_ns + unbilled_ns)
         caught_ns = self._unbilled_ns - held_ns
         if caught_ns <= most_ns:
             return 0

@@ -120,7 +120,7 @@ def tell_limited_present(gpu: Gpu, newcomer: Client | None, now_ns: int, out: li
     present = gpu.must_pace()
     if present is not hinted.limited_present and now_ns >= hinted.everybody_ns:
         told = 0
-        hinted.everybody(present)
+        hinted.everybody(present, now_ns)
         for tenant in gpu.tenants.values():
             for client in tenant.clients.values():
                 _hint_of_quotas(gpu, client, out)

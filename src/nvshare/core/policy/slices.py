@@ -168,6 +168,28 @@ def _swing_ns(gpu: Gpu, founder: Tenant) -> int:
     return max(inside, outside) // WHOLE
 
 
+def expected_in_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """In how long one that waits outside would found the next set, if nobody else came first: an estimate."""
+    residence, pace = gpu.residence, gpu.pace
+    wait_ns = max(0, residence.since_ns + gpu.slice_ns() - now_ns) if _occupied(gpu) else 0
+    if tenant.limited:
+        wait_ns = max(wait_ns, pace.clock.real_until(tenant.account.virtual_ns))
+    if gpu.slice_is_fixed() and residence.waiting.is_overtaken(tenant):
+        wait_ns = min(wait_ns, max(0, tenant.seat.since_ns + gpu.settings.overtake_ns - now_ns))
+    if residence.crowded:
+        return wait_ns  # each question would cost as much as there are members
+    inside_ns = _most_owed_inside(gpu, now_ns)
+    if inside_ns == _NOTHING_OWED:
+        return wait_ns
+    short_ns = inside_ns + _swing_ns(gpu, tenant) - lag.lag_ns(gpu, tenant, now_ns)
+    # What is lacking shrinks from both ends: it is owed more all the time, and those inside less.
+    closing = pace.due_weight(tenant) + WHOLE - min(WHOLE, _due_inside(gpu))
+    if short_ns <= 0 or not closing:
+        return wait_ns
+    longest_ns = max(0, residence.since_ns + gpu.settings.max_runtime_ns - now_ns)
+    return max(wait_ns, min(short_ns * WHOLE // closing, longest_ns))
+
+
 # ---- memory that late holders keep --------------------------------------------------------------
 
 

@@ -14,8 +14,9 @@ Rules:
 5. Clients of older versions are not told to keep their queues short, and the next one running beside such a
    queue would cost both: their drains are waited for ten times as long, but for one after a late one. They
    cannot be called back, so one that ends late was long, and waited for nobody.
-6. A tenant that has not drained for ``NVSHARE_DROP_TIMEOUT_SEC`` is unresponsive, and whoever runs the node
-   is told which of its clients did not let go in all that time.
+6. A tenant that has not drained for ``NVSHARE_DROP_TIMEOUT_SEC`` is unresponsive, and the operator is told
+   which of its clients did not let go in all that time. A client whose hold began before it was told to keep
+   its queue short may have a thousand launches to finish: it has DEEP_QUEUE_NS, if that is longer.
 7. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
    answered it.
 """
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.core.account import WHOLE
+from nvshare.core.account import NEVER, WHOLE
 from nvshare.core.books.line import URGENT_NS
 from nvshare.core.books.pace import MS, SECOND, TURN_MIN_NS
 from nvshare.core.effects import DropReason, Effect, Unresponsive
@@ -42,6 +43,7 @@ BLIND_TURNS: Final = 1
 LOOK_AGAIN_NS: Final = 100 * MS
 DEBT_MOST_NS: Final = 5_000 * MS
 """What one that is known not to drain may owe and still be let in early."""
+DEEP_QUEUE_NS: Final = 60 * SECOND
 
 
 def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
@@ -85,18 +87,22 @@ def give_up_waiting(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
         tenant.hold.be_late()
         leave_undrained(gpu, tenant, now_ns, now_ns)
         if gpu.residence.founder is not None:  # then it was waited for so long
-            _note_unresponsive(gpu, tenant, out)
+            _note_unresponsive(gpu, tenant, now_ns - tenant.hold.dropped_ns, out)
         _reopen(gpu, tenant, now_ns, out)
 
 
-def _note_unresponsive(gpu: Gpu, tenant: Tenant, out: list[Effect]) -> None:
-    """Rule 6; of those who let go in between and came back nobody complains."""
-    if not tenant.habits.unresponsive:
+def _note_unresponsive(gpu: Gpu, tenant: Tenant, waited_ns: int, out: list[Effect]) -> None:
+    """Rule 6. A client that let go in between and came back is not named."""
+    paced_ns = gpu.hinted.paced_ns if waited_ns < DEEP_QUEUE_NS else -NEVER
+    overdue = [
+        client
+        for client in tenant.clients.values()
+        if client.undrained_since(tenant.hold.late_ns) and client.granted_ns >= paced_ns
+    ]
+    if overdue and not tenant.habits.unresponsive:
         tenant.habits.set_unresponsive(True)
         gpu.figures.unresponsive.add_one()
-    for client in tenant.clients.values():
-        if client.undrained_since(tenant.hold.late_ns):
-            out.append(Unresponsive(client.key))
+    out.extend(Unresponsive(client.key) for client in overdue)
 
 
 def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
@@ -159,8 +165,9 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
         _reopen(gpu, tenant, now_ns, out)
     else:
         floor.look_at(tenant, now_ns + PERIOD_NS)
-    if tenant.habits.unresponsive or now_ns - hold.late_ns >= gpu.settings.drop_timeout_ns:
-        _note_unresponsive(gpu, tenant, out)
+    late_for_ns = now_ns - hold.late_ns
+    if tenant.habits.unresponsive or late_for_ns >= gpu.settings.drop_timeout_ns:
+        _note_unresponsive(gpu, tenant, late_for_ns, out)
 
 
 def _may_pass(tenant: Tenant) -> bool:

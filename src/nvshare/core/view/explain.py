@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core.gpu import Gpu
+from nvshare.core.policy import slices
 from nvshare.core.settings import NS_PER_SEC
 from nvshare.core.standing import DRAINING, OUTSIDE, UNDRAINED
 from nvshare.core.tenant import Tenant
@@ -60,13 +61,13 @@ def explain(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) -> Explana
 def _waiting(gpu: Gpu, tenant: Tenant, now_ns: int) -> tuple[str, str]:
     residence = gpu.residence
     if tenant.standing == OUTSIDE:
-        slice_left_ns = max(0, residence.since_ns + gpu.slice_ns() - now_ns)
-        slice_end = f"its slice in {format_ns(_to_the_second(slice_left_ns))}"
+        expected_ns = slices.expected_in_ns(gpu, tenant, now_ns)
+        its_slice = f"its slice in about {format_ns(_to_the_second(max(expected_ns, 1)))}"
         if tenant.figures.outside_since_ns < 0:
-            return "turn", slice_end  # it would fit, but one runs at a time
+            return "turn", its_slice  # it would fit, but one runs at a time
         free_bytes = max(0, gpu.safe_limit_bytes - residence.set_bytes)
         lacks_bytes = tenant.lodging.used_bytes - free_bytes
-        return "memory", f"{format_bytes(lacks_bytes)} freed by others, or {slice_end}"
+        return "memory", f"{format_bytes(lacks_bytes)} freed by others, or {its_slice}"
     if throttled(gpu, tenant):
         wait_ns = gpu.pace.clock.real_until(tenant.account.virtual_ns)
         wait = format_ns(wait_ns // 1_000_000 * 1_000_000)
