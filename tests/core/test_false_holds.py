@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nvshare.core import effects, events
-from nvshare.core.habits import FOUND_HOLDS_MOST
+from nvshare.core.habits import FOUND_HOLDS_MOST, RESUMED_HOLDS_MOST
 from nvshare.core.notices import Misdeed
 
 from .clients import MS, SECOND, Clients
@@ -66,7 +66,7 @@ def test_repeated_thousands_of_times_they_gain_nothing(wants: bool, leaves: bool
     assert got["first"] >= 38.0, f"{got}"
     assert got["second"] >= 48.0, f"{got}"
     minutes = 1 + passed_ns // (60 * SECOND)
-    assert clients.gpu().overlaps <= FOUND_HOLDS_MOST * minutes, "once a lie, before"
+    assert clients.gpu().overlaps <= RESUMED_HOLDS_MOST * minutes, "once a lie, before"
     assert clients.core.gpus["GPU-0"].tenants["liar"].figures.false_holds >= 2_000
 
 
@@ -134,3 +134,21 @@ def test_who_works_and_is_not_known_to_hold_is_told_to_let_go() -> None:
         bench.pass_ms(1000)
         bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
     assert tenant.figures.false_holds == 1, "it does not work any more"
+
+
+def test_false_reports_do_not_keep_nvml_from_finding_one_that_works_without_a_hold() -> None:
+    bench = Bench()
+    bench.client(1, "p1", 50)
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(10)
+    bench.do(events.LockReleased(1, 10 * MS, worked_ns=10 * MS))
+    for _ in range(3 * FOUND_HOLDS_MOST):  # more than is believed in a minute
+        bench.do(events.BusyReported(1, 10 * MS, 0, 10 * MS))
+        if bench.scheduler.clients[1].holds:
+            bench.do(events.LockReleased(1, 10 * MS, worked_ns=10 * MS))
+    assert not bench.scheduler.clients[1].holds
+    dropped = []
+    for _ in range(4):
+        bench.pass_ms(1000)
+        dropped += bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 900 * MS),)))
+    assert effects.Drop(1, effects.DropReason.TURN) in dropped

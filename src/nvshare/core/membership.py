@@ -16,6 +16,7 @@ from nvshare.core.books.idlers import ACTIVE_NS
 from nvshare.core.client import Client
 from nvshare.core.effects import DropReason, Effect, TellCoreLimit, TellScheduling
 from nvshare.core.gpu import Gpu
+from nvshare.core.habits import FOUND_HOLDS_MOST, RESUMED_HOLDS_MOST
 from nvshare.core.limits import PodLimits
 from nvshare.core.notices import Misdeed
 from nvshare.core.policy import billing, gates, residency, turns
@@ -98,7 +99,7 @@ def resume(
     gpu.set_used(tenant, tenant.memory.believed_bytes)
     if scheduling_on and event.holds and not client.holds:
         honest = restarted or (former is not None and former.may_have_held(switched_ns))
-        if honest or _believes_hold(gpu, tenant, now_ns):
+        if honest or _believes_hold(gpu, tenant, now_ns, RESUMED_HOLDS_MOST):
             turns.resume_hold(gpu, client, restarted, now_ns, out)
             residency.resume_member(gpu, tenant, now_ns)
         else:
@@ -134,16 +135,19 @@ def _replace(
         out.append(client.drop_for[DropReason.TURN])
 
 
-def _believes_hold(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
+def _believes_hold(gpu: Gpu, tenant: Tenant, now_ns: int, most: int) -> bool:
     """One of its processes says that it holds, and nobody granted it that (rule 2)."""
     tenant.figures.refuse_hold()
     gpu.notice(Misdeed.HOLD, tenant, now_ns)
-    return tenant.habits.doubts.believes_hold(now_ns)
+    return tenant.habits.doubts.believes_hold(now_ns, most)
 
 
-def find_hold(gpu: Gpu, client: Client, busy_ns: int, now_ns: int, out: list[Effect]) -> None:
-    """It works and is not known to hold: its grant was lost by a crossing. It is billed, and dropped."""
-    if not _believes_hold(gpu, client.tenant, now_ns):
+def find_hold(
+    gpu: Gpu, client: Client, busy_ns: int, now_ns: int, out: list[Effect], seen: bool = False
+) -> None:
+    """It works, by its own word or ``seen`` by NVML, and is not known to hold: it is billed, and dropped."""
+    believed = _believes_hold(gpu, client.tenant, now_ns, FOUND_HOLDS_MOST)
+    if not believed and not seen:
         return
     if client.wants:
         _stop_asking(gpu, client, now_ns)
