@@ -11,8 +11,9 @@ EVENTS ?= 20000000
 SEED ?= 1000
 STEPS ?= 10000000
 HOURS ?= 24
-# pytest -n: one worker a core, at least two, so that tests which wait overlap with tests which compute.
-WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && echo 2 || echo $$n)
+# pytest -n: one worker a core, and two more for all tests, half of whose time is waiting.
+WORKERS ?= $(shell nproc)
+WAITING_WORKERS ?= $(shell echo $$(($(WORKERS) + 2)))
 
 .PHONY: help demo test quick unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme prometheus compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
 
@@ -51,10 +52,10 @@ test: lint unit ## everything that must pass before a change lands
 
 # What needs no processes, sockets or native libraries: most of what a change breaks, in two minutes.
 quick: lint ## lint, and the tests without processes
-	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify and not slow" tests/core tests/wire tests/sim tests/metrics tests/pods
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -m "not verify and not slow" tests/core tests/wire tests/sim tests/metrics tests/pods
 
 unit: $(READY) test-programs aarch64 prometheus
-	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify"
+	$(BIN)/python -m pytest -n $(WAITING_WORKERS) --dist worksteal -q -m "not verify"
 
 # Debian's, for the tests: they scrape, judge rules and take alerts.
 prometheus:

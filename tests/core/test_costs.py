@@ -23,7 +23,10 @@ from nvshare.core import effects, events
 from nvshare.core.audit import Checking
 from nvshare.core.scheduler import Scheduler
 
-pytestmark = pytest.mark.skipif(core_kind() == "compiled", reason="the compiled core has no lines to count")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(core_kind() == "compiled", reason="the compiled core has no lines to count"),
+]
 
 FEW: Final = 10
 MANY: Final = 10_000

@@ -14,7 +14,7 @@ from .model import GIB, MS, SECOND, Model, settle_down, wait_out
 
 pytestmark = pytest.mark.slow
 
-STEPS: Final = 25_000
+STEPS: Final = 10_000
 WALKS: Final = 8  # 200,000 steps in all
 CLIENTS_MAX: Final = 12
 MODES: Final[tuple[Literal["auto", "serial", "concurrent"], ...]] = ("auto", "serial", "concurrent")
@@ -130,9 +130,19 @@ class Walker:
         settle_down(self.model, self.random, 4 * 3600 * SECOND)
 
 
+def walk(seed: int, steps: int) -> None:
+    walker = Walker(seed)
+    walker.walk(steps)
+    assert walker.model.steps >= steps
+    walker.settle_down()
+
+
 @pytest.mark.parametrize("seed", range(WALKS))
 def test_every_invariant_holds_on_every_step(seed: int) -> None:
-    walker = Walker(seed)
-    walker.walk(STEPS)
-    assert walker.model.steps >= STEPS
-    walker.settle_down()
+    walk(seed, STEPS)
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("seed", range(WALKS, 4 * WALKS))
+def test_every_invariant_holds_on_longer_walks(seed: int) -> None:
+    walk(seed, 10 * STEPS)

@@ -9,6 +9,8 @@ from nvshare.sim.scenario import SECOND_NS
 from tests.sim import lying
 from tests.sim.liars import run
 
+pytestmark = pytest.mark.slow
+
 LIE_NS = 15 * SECOND_NS
 RUN_NS = 150 * SECOND_NS
 
