@@ -227,3 +227,48 @@ def test_a_resume_of_an_open_connection_is_billed_no_more_than_time_has_passed()
     huge_ns = (1 << 63) - 1
     bench.do(events.ClientResumed(2, "p1", GPU, 1, False, True, huge_ns, 0, worked_ns=huge_ns))
     assert bench.scheduler.gpus[GPU].tenants["p1"].account.billed_ns <= 20 * MS
+
+
+def test_a_sample_after_a_hang_of_nvml_is_compared_with_nothing() -> None:
+    """NVML returns after 20 s and tells percents of the last second, in which the pod happened to run."""
+    pair = Pair(10, 60, lambda ns: ns)
+    pair.run(5)
+    usual = pair.sample
+    pair.sample = lambda: None  # type: ignore[method-assign]
+    pair.run(20)
+    bench = pair.bench
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 20_000 * MS), (2, 0)), complete=False))
+    pair.sampled_ns = dict(pair.worked_ns)
+    pair.sample = usual  # type: ignore[method-assign]
+    got = pair.run(20)
+    assert (pair.disputes(1), pair.disputes(2)) == (0, 0)
+    assert got[1] == pytest.approx(10, abs=2), "nobody owes what NVML could not know"
+    assert got[2] == pytest.approx(60, abs=2)
+
+
+def test_lies_are_found_again_after_a_hang_of_nvml() -> None:
+    pair = Pair(10, 60, lambda _: 0)
+    pair.run(5)
+    before = pair.disputes(1)
+    bench = pair.bench
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0), (2, 0)), complete=False))
+    pair.sampled_ns = dict(pair.worked_ns)
+    assert pair.run(30)[1] <= 15.0
+    assert pair.disputes(1) > before
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_an_old_client_is_given_back_nothing_for_time_that_nvml_did_not_see(complete: bool) -> None:
+    bench = Bench()
+    bench.do(events.LimitsSet("old", "ctl", None, 30))
+    bench.do(events.ClientRegistered(1, "old", GPU, 2))
+    bench.do(events.LockReleased(1, 0))  # answers the DROP_LOCK of the greeting
+    bench.do(events.LockRequested(1))
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
+    bench.pass_ms(100)
+    bench.do(events.LockReleased(1, 0))
+    account = bench.scheduler.gpus[GPU].tenants["old"].account
+    before_ns = account.virtual_ns
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),), complete))
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
+    assert (account.virtual_ns == before_ns) is not complete

@@ -152,3 +152,52 @@ def test_false_reports_do_not_keep_nvml_from_finding_one_that_works_without_a_ho
         bench.pass_ms(1000)
         dropped += bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 900 * MS),)))
     assert effects.Drop(1, effects.DropReason.TURN) in dropped
+
+
+def _working_sample(bench: Bench) -> list[object]:
+    bench.pass_ms(1000)
+    return bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 900 * MS),)))
+
+
+def test_a_sample_of_the_hold_that_has_just_ended_finds_no_other() -> None:
+    """NVML's sample is of up to a second and a half before: the pod held for most of it."""
+    bench = Bench()
+    bench.client(1, "p1", 50)
+    bench.do(events.LockRequested(1))
+    _working_sample(bench)
+    bench.do(events.LockReleased(1, 1000 * MS, worked_ns=1000 * MS))
+    assert not _working_sample(bench)
+    assert not _working_sample(bench)
+    assert bench.scheduler.gpus[GPU].tenants["p1"].figures.false_holds == 0
+
+
+def test_a_client_that_asks_is_not_taken_to_hold() -> None:
+    """It knows that it does not hold, so it would not answer a DROP, and others would wait for it."""
+    bench = Bench()
+    bench.client(1, "p1", 1)
+    bench.pass_ms(1)
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
+    bench.do(events.LockRequested(1))
+    while not bench.scheduler.clients[1].dropping:
+        bench.pass_ms(1)
+    bench.do(events.LockReleased(1, 60 * MS, worked_ns=60 * MS))
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 900 * MS),)))
+    bench.do(events.LockRequested(1))
+    for _ in range(6):
+        assert not _working_sample(bench), "it owes a minute and more for what NVML saw"
+    assert bench.scheduler.gpus[GPU].tenants["p1"].figures.false_holds == 0
+
+
+def test_a_standstill_of_the_daemon_is_no_time_in_which_a_pod_did_not_hold() -> None:
+    """It let go just before, and the sample is of the time in which it still held."""
+    bench = Bench()
+    bench.client(1, "p1", 50)
+    bench.do(events.LockRequested(1))
+    _working_sample(bench)
+    _working_sample(bench)
+    bench.do(events.LockReleased(1, 2000 * MS, worked_ns=2000 * MS))
+    since_ns = bench.now_ns
+    bench.now_ns += 30_000 * MS
+    bench.do(events.StoodStill(since_ns))
+    assert not _working_sample(bench)
+    assert bench.scheduler.gpus[GPU].tenants["p1"].figures.false_holds == 0

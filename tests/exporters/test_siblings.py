@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,9 +57,13 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
     service.__dict__.update(
         _activity=SimpleNamespace(forget=lambda *_: None),
         _overheads=SimpleNamespace(note=lambda *_: None, baselines={}),
+        _sampler=SimpleNamespace(interval_ns=SECOND),
     )
     seen = (ProcessReading(10, 1, "", 4 * GIB, 60), ProcessReading(11, 1, "", None, 20))
     reading = GpuReading(gpu_key(), 0, SECOND, processes=seen)
     looks = MetricsService._note_processes(service, reading)
     assert fed == [events.WorkSampled(gpu_key(), SECOND, ((1, 600_000_000), (2, 0), (3, 200_000_000)))]
     assert [(look.allocated_bytes, look.nvml_bytes) for look in looks] == [(3 * GIB, 4 * GIB)]
+    fed.clear()
+    MetricsService._note_processes(service, replace(reading, taken_ns=4 * SECOND))
+    assert [word.complete for word in fed] == [False], "NVML hung for two intervals"

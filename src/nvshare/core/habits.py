@@ -17,6 +17,8 @@ SEEN_IDLE_NS: Final = 900_000_000
 OVERBILLED_MOST_NS: Final = 150_000_000
 """What a pod was billed beyond NVML's figure counts against what is missing later, up to this much: NVML's
 samples are not taken at the moments of our bills, so an honest pod's difference swings around zero."""
+IDLE_KNOWN_NS: Final = 2_500_000_000
+"""For how long a sample says anything about the present."""
 
 
 RESUMED_HOLDS_MOST: Final = 60
@@ -34,12 +36,14 @@ class Doubts:
 
     __slots__ = (
         "_anew_ns",
+        "_before_ns",
         "_caught",
         "_caught_ns",
         "_found",
         "_found_since_ns",
         "_measured_ns",
         "_seen_idle_ns",
+        "_seen_ns",
         "_unbilled_ns",
     )
 
@@ -49,6 +53,8 @@ class Doubts:
         self._measured_ns = -1
         self._anew_ns = 0  # what NVML tells of the time before is not compared
         self._unbilled_ns = 0
+        self._seen_ns = -1  # when the last sample was taken
+        self._before_ns = -1  # the one before it: what the last one tells of began then
         self._seen_idle_ns = -1  # since when NVML has said that nothing runs for it
         self._caught = 0
         self._caught_ns = 0
@@ -63,19 +69,25 @@ class Doubts:
 
     def begin_anew(self, now_ns: int) -> None:
         """Time has passed in which nothing was billed as usual."""
-        self._measured_ns = -1
+        self._measured_ns = self._before_ns = self._seen_ns = -1
         self._anew_ns = now_ns
         self._unbilled_ns = 0
 
     def see(self, worked_ns: int, at_ns: int) -> None:
         """So long the card worked for it since NVML was last asked."""
+        self._before_ns, self._seen_ns = self._seen_ns, at_ns
         if worked_ns:
             self._seen_idle_ns = -1
         elif self._seen_idle_ns < 0:
             self._seen_idle_ns = at_ns
 
     def seen_idle(self, now_ns: int) -> bool:
-        return 0 <= self._seen_idle_ns < now_ns - SEEN_IDLE_NS
+        known = now_ns - self._seen_ns <= IDLE_KNOWN_NS
+        return known and 0 <= self._seen_idle_ns < now_ns - SEEN_IDLE_NS
+
+    def sampled_since(self, at_ns: int) -> bool:
+        """Whether the last sample is of time after that moment alone."""
+        return self._before_ns > at_ns
 
     def add(self, unbilled_ns: int, held_ns: int, most_ns: int) -> int:
         """So much was not billed, that much may yet be; what is to be, if the rest cannot be late."""
@@ -177,6 +189,12 @@ class Habits:
     def note_wait(self, waited_ns: int) -> None:
         if waited_ns > self.longest_wait_ns:
             self.longest_wait_ns = waited_ns
+
+    def leave_out(self, lost_ns: int, now_ns: int) -> None:
+        """So long nothing was decided."""
+        self.doubts.begin_anew(now_ns)
+        if self.served_ns:
+            self.served_ns += lost_ns
 
     def note_served(self, now_ns: int) -> None:
         self.served_ns = now_ns

@@ -20,7 +20,7 @@ from nvshare.core.grant import COUNTING_VERSION, Recalls
 from nvshare.core.limits import Limits
 from nvshare.core.notices import Misdeed, Notices
 from nvshare.core.policy import billing, standstill, turns, uncontended
-from nvshare.core.policy.measured import measured, working_unheld
+from nvshare.core.policy.measured import measured, skip_sample, working_unheld
 from nvshare.core.settings import Settings
 from nvshare.core.standing import HOLDING
 from nvshare.core.tenant import Tenant
@@ -305,9 +305,11 @@ class Scheduler(Engine):
             at_ns = min(event.at_ns, now_ns)
             gpu.gpu_time.sampled(here, at_ns, now_ns)
             gpu.advance(now_ns)
-            if self.on:
+            if not event.complete:
+                skip_sample(here, now_ns)
+            elif self.on:
                 measured(gpu, here, at_ns, now_ns)
-                for client in filter(self._may_have_lost, working_unheld(here, now_ns)):
+                for client in filter(self._may_have_lost, working_unheld(here)):
                     membership.find_hold(gpu, client, client.busy_ns, now_ns, out, seen=True)
             self._advance(gpu, now_ns, out)
 

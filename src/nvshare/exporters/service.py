@@ -37,6 +37,8 @@ from nvshare.wire.messages import MessageType
 BACKLOG: Final = 1024
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_SEC: Final = 1_000_000_000
+_LATE_INTERVALS: Final = 2
+"""NVML's percents are of the last second or so: after a longer pause they do not cover all of it."""
 _IDLE: Final = ProcessReading(0, 0, "", 0, 0)
 """What NVML would tell of a process that it does not list."""
 _REFUSALS_SHOWN: Final = (
@@ -236,7 +238,8 @@ class MetricsService:
         known = self._hub.scheduler.clients
         wanted = (_wants_nvml(known[client]) for client, _ in worked)
         if gpu.gpu_time.is_behind or any(wanted) or any(worked_ns for _, worked_ns in worked):
-            self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked))
+            complete = length_ns <= _LATE_INTERVALS * self._sampler.interval_ns
+            self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked, complete))
 
     def _note_step(self, held_ns: int) -> None:
         self._hub.counters.callbacks.add(held_ns)

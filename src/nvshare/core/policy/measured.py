@@ -9,8 +9,9 @@ Rules:
    when it says that it is idle, until it has not been caught for a while.
 4. Who is away cannot tell. Its pod is billed what NVML says the card did for it meanwhile, and what it tells
    when it is back counts without that. So a connection that is gone keeps nobody from being compared.
-5. A client for which the card works, though its pod has not held it for a while, has lost a message or sends
-   wrong ones: it is taken to hold, and told to let go.
+5. A client for which the card works in a whole sample, though its pod had let go well before that and does
+   not ask, has lost a message or sends wrong ones: it is taken to hold, and told to let go. A client that
+   asks knows that it does not hold, and would not answer.
 6. Clients that queue blindly are billed by what they held, and given back what NVML says they did not use
    (``lag``).
 """
@@ -26,10 +27,17 @@ from nvshare.core.policy import billing, lag
 from nvshare.core.tenant import Tenant
 
 UNCERTAIN_PARTS: Final = 100
-UNHELD_NS: Final = 2_500_000_000
-"""What NVML tells is of about a second, and told late."""
+UNHELD_NS: Final = 1_500_000_000
+"""NVML's samples may be of a time so long before the one they are taken for."""
 UNHELD_WORK_NS: Final = 50_000_000
 LATE_NS: Final = 30_000_000
+
+
+def skip_sample(clients: list[tuple[Client, int]], now_ns: int) -> None:
+    """Compare no bill with an estimate: the comparison begins anew with the next sample."""
+    for tenant in {client.tenant for client, _ in clients}:
+        tenant.habits.doubts.begin_anew(now_ns)
+        _billed_since_sampled(tenant, now_ns)
 
 
 def measured(gpu: Gpu, clients: list[tuple[Client, int]], at_ns: int, now_ns: int) -> None:
@@ -42,31 +50,34 @@ def measured(gpu: Gpu, clients: list[tuple[Client, int]], at_ns: int, now_ns: in
         tenant.habits.doubts.see(worked_ns, at_ns)
         if not tenant.limited:
             continue
-        account = tenant.account
-        held_ns = account.held_since_settled(now_ns)
+        since_ns = _billed_since_sampled(tenant, now_ns)
         if not tenant.queues_blindly:
-            since_ns = tenant.habits.since_measured(account.billed_ns)
+            held_ns = tenant.account.held_since_settled(now_ns)
             _dispute(gpu, tenant, worked_ns - since_ns, held_ns, at_ns, now_ns)
-            continue
-        since_ns = tenant.habits.since_measured(account.billed_ns + held_ns)
-        if not gpu.floor.undrained:  # who runs beside others takes longer, and is billed for that
+        elif not gpu.floor.undrained:  # who runs beside others takes longer, and is billed for that
             lag.give_back(gpu, tenant, since_ns, worked_ns)
     for client, worked_ns in clients:
         if not client.connected and client.tenant.limited:
             _bill_absent(gpu, client, client.absent_ns(worked_ns, at_ns))
 
 
-def working_unheld(clients: list[tuple[Client, int]], now_ns: int) -> list[Client]:
+def _billed_since_sampled(tenant: Tenant, now_ns: int) -> int:
+    """Those that queue blindly are billed by what they hold, so that counts, too."""
+    held_ns = tenant.account.held_since_settled(now_ns) if tenant.queues_blindly else 0
+    return tenant.habits.since_measured(tenant.account.billed_ns + held_ns)
+
+
+def working_unheld(clients: list[tuple[Client, int]]) -> list[Client]:
     """Rule 5."""
-    return [c for c, worked_ns in clients if worked_ns > UNHELD_WORK_NS and _is_unheld(c, now_ns)]
+    return [c for c, worked_ns in clients if worked_ns > UNHELD_WORK_NS and _is_unheld(c)]
 
 
-def _is_unheld(client: Client, now_ns: int) -> bool:
+def _is_unheld(client: Client) -> bool:
     """Those that queue blindly may have work left when they have let go, and who is away runs by itself."""
     tenant = client.tenant
-    if tenant.gate.holding or not client.connected or not client.reports_busy:
+    if tenant.gate.holding or client.wants or not client.connected or not client.reports_busy:
         return False
-    return now_ns - tenant.habits.served_ns > UNHELD_NS
+    return tenant.habits.doubts.sampled_since(tenant.habits.served_ns + UNHELD_NS)
 
 
 def _bill_absent(gpu: Gpu, client: Client, worked_ns: int) -> None:

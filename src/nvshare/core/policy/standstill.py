@@ -36,6 +36,6 @@ def leave_out(gpu: Gpu, since_ns: int, now_ns: int) -> None:
         tenant.hold.leave_out(lost_ns)
         tenant.memory.leave_out(lost_ns + HEARING_NS)
         tenant.figures.leave_out(lost_ns)
-        tenant.habits.doubts.begin_anew(now_ns)
+        tenant.habits.leave_out(lost_ns, now_ns)
         for client in tenant.clients.values():
             client.leave_out(lost_ns)
