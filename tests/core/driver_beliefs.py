@@ -168,6 +168,13 @@ class Beliefs:
     def _reset(self, event: events.SettingsChanged) -> None:
         self.settings = event.settings
 
+    def _stood_still(self, event: events.StoodStill) -> None:
+        """Nobody could be answered meanwhile."""
+        lost_ns = self.now_ns - event.since_ns
+        for client in self.clients.values():
+            for seq, (asked_bytes, asked_ns) in client.asking.items():
+                client.asking[seq] = (asked_bytes, asked_ns + lost_ns)
+
     def _restored(self, event: events.Restored) -> None:
         self.on = event.checkpoint.scheduling_on
 
@@ -190,6 +197,7 @@ TELL: Final[dict[type, Callable[[Beliefs, Any], None]]] = {
     events.LimitsSet: Beliefs._limited,
     events.SchedulingSet: Beliefs._switched,
     events.SettingsChanged: Beliefs._reset,
+    events.StoodStill: Beliefs._stood_still,
     events.Restored: Beliefs._restored,
     events.FormerGone: Beliefs._former_gone,
 }

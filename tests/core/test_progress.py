@@ -162,9 +162,14 @@ def test_a_pod_that_does_not_work_on_another_gpu_is_held_to_its_quota(holds: boo
         clients.ask(elsewhere)
     for key in (late, clients.register("neighbour")):
         clients.ask(key)
-    for _ in range(5):
-        clients.run(SECOND)
+
+    def sampled_second() -> dict[str, float]:
+        got = clients.percents(SECOND)
         clients.feed(events.WorkSampled("GPU-1", clients.now_ns, ((elsewhere, 0),)))
-    got = clients.percents(30 * SECOND)
-    assert got["late"] <= 15
-    assert got["neighbour"] == pytest.approx(60, abs=2)
+        return got
+
+    for _ in range(5):
+        sampled_second()
+    seconds = [sampled_second() for _ in range(30)]
+    assert sum(got.get("late", 0) for got in seconds) / 30 <= 15
+    assert sum(got.get("neighbour", 0) for got in seconds) / 30 == pytest.approx(60, abs=2)
