@@ -171,10 +171,11 @@ def test_a_sample_of_the_hold_that_has_just_ended_finds_no_other() -> None:
     assert bench.scheduler.gpus[GPU].tenants["p1"].figures.false_holds == 0
 
 
-def test_a_client_that_asks_is_not_taken_to_hold() -> None:
-    """It knows that it does not hold, so it would not answer a DROP, and others would wait for it."""
+def test_a_client_that_asks_while_it_works_is_dropped_but_not_taken_to_hold() -> None:
+    """An honest one does not answer, and nobody waits for it; one that pretends to have let go does stop."""
     bench = Bench()
     bench.client(1, "p1", 1)
+    bench.client(2, "p2", 50)
     bench.pass_ms(1)
     bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
     bench.do(events.LockRequested(1))
@@ -183,9 +184,11 @@ def test_a_client_that_asks_is_not_taken_to_hold() -> None:
     bench.do(events.LockReleased(1, 60 * MS, worked_ns=60 * MS))
     bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 900 * MS),)))
     bench.do(events.LockRequested(1))
-    for _ in range(6):
-        assert not _working_sample(bench), "it owes a minute and more for what NVML saw"
-    assert bench.scheduler.gpus[GPU].tenants["p1"].figures.false_holds == 0
+    told = [effect for _ in range(6) for effect in _working_sample(bench)]
+    assert set(told) == {effects.Drop(1, effects.DropReason.QUOTA)}
+    assert len(told) >= 3
+    assert not bench.scheduler.clients[1].holds
+    assert effects.Grant(2) in bench.do(events.LockRequested(2))
 
 
 def test_a_standstill_of_the_daemon_is_no_time_in_which_a_pod_did_not_hold() -> None:

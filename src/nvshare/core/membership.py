@@ -142,13 +142,22 @@ def _believes_hold(gpu: Gpu, tenant: Tenant, now_ns: int, most: int) -> bool:
     return tenant.habits.doubts.believes_hold(now_ns, most)
 
 
-def find_hold(
-    gpu: Gpu, client: Client, busy_ns: int, now_ns: int, out: list[Effect], seen: bool = False
-) -> None:
-    """It works, by its own word or ``seen`` by NVML, and is not known to hold: it is billed, and dropped."""
-    believed = _believes_hold(gpu, client.tenant, now_ns, FOUND_HOLDS_MOST)
-    if not believed and not seen:
+def find_hold(gpu: Gpu, client: Client, busy_ns: int, now_ns: int, out: list[Effect]) -> None:
+    """It works, by its own word, and is not known to hold: it is billed, and dropped."""
+    if _believes_hold(gpu, client.tenant, now_ns, FOUND_HOLDS_MOST):
+        _take_to_hold(gpu, client, busy_ns, now_ns, out)
+
+
+def stop_unheld(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
+    """NVML sees it work without a hold (rule 5 of ``policy.measured``)."""
+    if client.wants:
+        out.append(client.drop_for[DropReason.QUOTA])
         return
+    _believes_hold(gpu, client.tenant, now_ns, FOUND_HOLDS_MOST)  # NVML is believed anyway; this counts it
+    _take_to_hold(gpu, client, client.busy_ns, now_ns, out)
+
+
+def _take_to_hold(gpu: Gpu, client: Client, busy_ns: int, now_ns: int, out: list[Effect]) -> None:
     if client.wants:
         _stop_asking(gpu, client, now_ns)
     client.tell_busy(busy_ns)

@@ -310,7 +310,7 @@ class Scheduler(Engine):
             elif self.on:
                 measured(gpu, here, at_ns, now_ns)
                 for client in filter(self._may_have_lost, working_unheld(here)):
-                    membership.find_hold(gpu, client, client.busy_ns, now_ns, out, seen=True)
+                    membership.stop_unheld(gpu, client, now_ns, out)
             self._advance(gpu, now_ns, out)
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:

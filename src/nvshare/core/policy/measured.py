@@ -9,9 +9,10 @@ Rules:
    when it says that it is idle, until it has not been caught for a while.
 4. Who is away cannot tell. Its pod is billed what NVML says the card did for it meanwhile, and what it tells
    when it is back counts without that. So a connection that is gone keeps nobody from being compared.
-5. A client for which the card works in a whole sample, though its pod had let go well before that and does
-   not ask, has lost a message or sends wrong ones: it is taken to hold, and told to let go. A client that
-   asks knows that it does not hold, and would not answer.
+5. A client for which the card works in a whole sample, though its pod had let go well before that, has lost
+   a message or sends wrong ones. If it does not ask, it is taken to hold, and told to let go. If it asks, it
+   is told to let go and nothing is expected of it: an honest one knows that it does not hold, and would not
+   answer.
 6. Clients that queue blindly are billed by what they held, and given back what NVML says they did not use
    (``lag``).
 """
@@ -75,7 +76,7 @@ def working_unheld(clients: list[tuple[Client, int]]) -> list[Client]:
 def _is_unheld(client: Client) -> bool:
     """Those that queue blindly may have work left when they have let go, and who is away runs by itself."""
     tenant = client.tenant
-    if tenant.gate.holding or client.wants or not client.connected or not client.reports_busy:
+    if tenant.gate.holding or not client.connected or not client.reports_busy:
         return False
     return tenant.habits.doubts.sampled_since(tenant.habits.served_ns + UNHELD_NS)
 
