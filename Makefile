@@ -52,7 +52,7 @@ test: lint unit ## everything that must pass before a change lands
 
 # What needs no processes, sockets or native libraries: most of what a change breaks, in two minutes.
 quick: lint ## lint, and the tests without processes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -m "not verify and not slow" tests/core tests/wire tests/sim tests/metrics tests/pods
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -m "not verify and not slow" tests/core tests/wire tests/sim tests/runtime tests/metrics tests/pods
 
 unit: $(READY) test-programs aarch64 prometheus
 	$(BIN)/python -m pytest -n $(WAITING_WORKERS) --dist worksteal -q -m "not verify"
@@ -137,7 +137,7 @@ verify: $(READY) test-programs prometheus compiled ## the whole of what `make te
 # The package as installations have it, its hot parts compiled by mypyc: see setup.py.
 compiled: $(COMPILED)/.ready
 	@cp -rp src/nvshare/. $(COMPILED)/nvshare/
-$(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py src/nvshare/core/*/*.py src/nvshare/wire/*.py src/nvshare/node/*.py)
+$(COMPILED)/.ready: $(READY) setup.py $(wildcard src/nvshare/core/*.py src/nvshare/core/*/*.py src/nvshare/wire/*.py src/nvshare/node/*.py src/nvshare/runtime/*.py)
 	@rm -rf $(COMPILED)
 	NVSHARE_COMPILE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target $(COMPILED) .
 	@touch $@

@@ -23,7 +23,15 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 from setuptools.errors import BaseError, CCompilerError, CompileError, OptionError
 
-NODE_MODULES = ("connection.py", "counters.py", "fair_queue.py", "hub.py", "stream.py", "telling.py")
+DAEMON_MODULES = (
+    "node/connection.py",
+    "node/counters.py",
+    "node/dispatcher.py",
+    "node/effect_frames.py",
+    "node/fair_queue.py",
+    "node/stream.py",
+    "runtime/durations.py",
+)
 NOT_COMPILED = ("__init__.py", "document.py")  # the second makes a page of docs
 PLAIN_REASON = Path("nvshare", "plain_reason.txt")  # read by nvshare/build.py
 
@@ -38,7 +46,7 @@ def core_extensions() -> list[Extension]:
     modules = [
         path for folder in ("core", "wire") for path in sorted(Path("src/nvshare", folder).rglob("*.py"))
     ]
-    modules += [Path("src/nvshare/node", name) for name in NODE_MODULES]
+    modules += [Path("src/nvshare", name) for name in DAEMON_MODULES]
     hot = [str(path) for path in modules if path.name not in NOT_COMPILED]
     # Silent, because what the hot parts only name may import packages that are not there when they are built.
     extensions: list[Extension] = mypycify([*hot, "--strict", "--follow-imports=silent"], opt_level="3")

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from nvshare.client import AsyncClient, Client, ClientRefused
+from nvshare.client.address import JITTER_SEC, reconnect_delay_sec
 from nvshare.client.errors import NO_ROOM
-from nvshare.client.place import JITTER_SEC, reconnect_delay_sec
 from nvshare.client.session import Phase, Session
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, gpu_key, running
 

@@ -6,7 +6,15 @@ from dataclasses import FrozenInstanceError, asdict, fields
 
 import pytest
 
-from nvshare.core.settings import SETTINGS, Choice, SettingError, SettingRow, Settings, Whole, read_settings
+from nvshare.core.settings import (
+    SETTINGS,
+    Choice,
+    IntegerRange,
+    SettingError,
+    SettingRow,
+    Settings,
+    read_settings,
+)
 
 ROWS = pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.variable)
 WITHOUT_EFFECT = {
@@ -33,7 +41,7 @@ RANGES = {
 
 
 def test_ranges() -> None:
-    whole = {row.variable: row.accepts for row in SETTINGS if isinstance(row.accepts, Whole)}
+    whole = {row.variable: row.accepts for row in SETTINGS if isinstance(row.accepts, IntegerRange)}
     assert {variable: (accepts.least, accepts.most) for variable, accepts in whole.items()} == RANGES
 
 
@@ -68,7 +76,7 @@ def test_the_ends_are_accepted_and_what_lies_beyond_is_not(row: SettingRow) -> N
         bad = [str(row.accepts.least - 1), str(row.accepts.most + 1)]
     for text in good:
         changed = asdict(read_settings({row.variable: text})[0])
-        if row.field and isinstance(row.accepts, Whole):
+        if row.field and isinstance(row.accepts, IntegerRange):
             assert changed[row.field] == int(text) * row.accepts.factor
         elif row.field:
             assert changed[row.field] == text

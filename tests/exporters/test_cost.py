@@ -27,8 +27,8 @@ from nvshare.gpu.sampler import NVML
 from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.metrics.families import Distribution
 from nvshare.node.members import Ended
-from nvshare.node.pieces import PIECE_NS
-from nvshare.pods.identity import Process
+from nvshare.pods.peer import Process
+from nvshare.runtime.cooperative import PIECE_NS
 from tests.effort import Lines
 
 CLIENTS = 500

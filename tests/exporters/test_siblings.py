@@ -12,7 +12,7 @@ from nvshare.exporters.service import MetricsService
 from nvshare.exporters.siblings import Siblings
 from nvshare.gpu.reading import GpuReading, ProcessReading
 from nvshare.node.members import Member
-from nvshare.pods.identity import Process
+from nvshare.pods.peer import Process
 from tests.node.harness import gpu_key
 
 SECOND = 1_000_000_000
@@ -51,8 +51,8 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
         clients=clients, on=True, gpus={gpu_key(): SimpleNamespace(gpu_time=SimpleNamespace(is_behind=False))}
     )
     service: Any = object.__new__(MetricsService)
-    hub = SimpleNamespace(scheduler=scheduler, feed=fed.append)
-    service.__dict__.update(_hub=hub, _roster=SimpleNamespace(members=members), _ttl_ns=SECOND)
+    dispatcher = SimpleNamespace(scheduler=scheduler, feed=fed.append)
+    service.__dict__.update(_dispatcher=dispatcher, _roster=SimpleNamespace(members=members), _ttl_ns=SECOND)
     service.__dict__.update(_work_told_ns={gpu_key(): 0}, _siblings=Siblings(), _listed={})
     service.__dict__.update(
         _activity=SimpleNamespace(forget=lambda *_: None),

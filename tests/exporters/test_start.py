@@ -9,29 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nvshare.exporters.service import bind
-from nvshare.node.daemon import StartError
 from tests.exporters.node import ROOT, free_port
-
-
-@pytest.mark.parametrize(
-    ("host", "shown"), [("127.0.0.1:", "127.0.0.1"), ("localhost:", "127.0.0.1"), ("", "0.0.0.0")]
-)
-def test_where_to_listen(host: str, shown: str) -> None:
-    port = free_port()
-    listening = bind(f"{host}{port}")
-    assert listening.getsockname()[:2] == (shown, port)
-    listening.close()
-
-
-def test_listening_by_ipv6() -> None:
-    if not Path("/proc/net/if_inet6").exists() or not Path("/proc/net/if_inet6").read_text():
-        with pytest.raises(StartError, match="NVSHARE_METRICS_ADDR"):
-            bind(f"[::1]:{free_port()}")
-        return
-    listening = bind(f"[::1]:{free_port()}")
-    assert listening.family is socket.AF_INET6
-    listening.close()
 
 
 def scheduler(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nvshare.pods.identity import Peer, own_place, peer_of_pid, process_of
+from nvshare.pods.peer import Peer, own_place, peer_of_pid, process_of
 from tests.exporters.node import ROOT, MetricsNode, Scrape, metrics_node
 from tests.node.harness import PATIENCE_SEC
 

@@ -17,7 +17,7 @@ from dataclasses import asdict
 
 from nvshare.gpu.reading import GpuReading, Seen
 from nvshare.gpu.sampler import NVML, Sampler
-from nvshare.pods.identity import process_of
+from nvshare.pods.peer import process_of
 
 INTERVAL_NS = 100_000_000
 PAUSE_SEC = 0.05

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from nvshare.node import checkpoint, files, former_life
+from nvshare.node import checkpoint, previous_state
 from nvshare.node.checkpoint import FILE, VERSION
+from nvshare.runtime import files
 from nvshare.wire.messages import MessageType
 from tests.hostile.strangers import NOBODY
 from tests.node.harness import DaemonProcess, gpu_key, running
@@ -171,7 +172,7 @@ def test_a_file_with_a_bad_row_stays_until_another_is_written(open_path: Path) -
     """Whoever starts and is killed at once, or cannot write, leaves what it found."""
     directory = spoiled(open_path)
     for _ in range(3):
-        left = former_life.load(directory, time.monotonic_ns())
+        left = previous_state.load(directory, time.monotonic_ns())
         assert left.saved is not None
         assert [client.pod for client in left.saved.clients] == ["default/kept"]
         assert left.saved.limits == [("default/kept", "ctl", None, 30, None)]
@@ -190,7 +191,7 @@ def test_limits_survive_clients_that_the_scheduler_cannot_take(
             raise files.Unusable("tripped")
 
     monkeypatch.setattr(checkpoint, "rehearse", trip)
-    saved = former_life.load(directory, time.monotonic_ns()).saved
+    saved = previous_state.load(directory, time.monotonic_ns()).saved
     assert saved is not None
     assert saved.clients == []
     assert saved.limits == [("default/kept", "ctl", None, 30, None)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nvshare.gpu.inventory import BELIEVED_PER_OWNER
-from nvshare.node import logs
+from nvshare.runtime import logs
 from nvshare.wire.messages import MessageType
 from tests.hostile.strangers import NOBODY, stranger
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, gpu_key, in_child

@@ -115,4 +115,4 @@ def test_any_number_of_owners_is_bounded_in_all(places: Unregistered) -> None:
     assert first not in places
     for connection in list(places):
         assert places.remove(connection)
-    assert (len(places), places._places) == (0, {})
+    assert (len(places), places._capacity) == (0, {})

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from nvshare.client.control import ControlClient
 from nvshare.local.state import NodeState, read_state
-from nvshare.node.controlling import Controller
 from nvshare.sim.gpu import CardStatus, SimulatedNode
 from tests.node.harness import PATIENCE_SEC
 
@@ -28,7 +28,7 @@ class Place:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.sock_dir, self.private_dir = directory / "s", directory / "p"
-        self.control = Controller(self.private_dir)
+        self.control = ControlClient(self.private_dir)
         self.environment = {
             name: text
             for name, text in os.environ.items()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from nvshare.client.control import NoDaemon
 from nvshare.local import cgroup
 from nvshare.local.cgroup import Hierarchy, hierarchies, own_directory
-from nvshare.node.controlling import NoDaemon
 from nvshare.pods.cgroups import RUN_PREFIX
-from nvshare.pods.identity import process_of
+from nvshare.pods.peer import process_of
 from tests.local.harness import Place, gone, read_line, wait_until
 from tests.node.harness import PATIENCE_SEC
 

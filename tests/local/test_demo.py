@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from nvshare.client.control import ControlClient
 from nvshare.local.demo import cast
 from nvshare.local.state import read_state
-from nvshare.node.controlling import Controller
 from nvshare.sim.gpu import SimulatedNode
 from tests.local.harness import NVSHARE, Place, gone, read_line, wait_until
 from tests.node.harness import PATIENCE_SEC
@@ -38,7 +38,7 @@ class Show:
         names = dict(word.split("=") for word in line.split()[1:])
         self.stage = Path(names["NVSHARE_PRIVATE_DIR"]).parent
         self.private_dir = Path(names["NVSHARE_PRIVATE_DIR"])
-        self.control = Controller(self.private_dir)
+        self.control = ControlClient(self.private_dir)
 
     def clients(self) -> dict[str, int]:
         return {row["pod"]: row["pid"] for row in self.control.ask("GET", "/v1/clients")["clients"]}

@@ -12,8 +12,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from nvshare.local.node import RESTARTS_PER_MINUTE
 from nvshare.local.state import read_state
+from nvshare.local.supervisor import RESTARTS_PER_MINUTE
 from tests.local.harness import NVSHARE, Place, gone, place, read_line, wait_until
 from tests.node.harness import PATIENCE_SEC
 

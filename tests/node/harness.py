@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
-from nvshare.node.controlling import Controller
+from nvshare.client.control import ControlClient
 from nvshare.wire.codec import Decoder, encode
 from nvshare.wire.dialects import V3, Dialect
 from nvshare.wire.messages import Message, MessageType
@@ -127,7 +127,7 @@ class DaemonProcess:
     def __init__(self, directory: Path, *, bounds: dict[str, int] | None = None, **options: Any) -> None:
         self.sock_dir, self.private_dir = directory / "s", directory / "p"
         self.path = self.sock_dir / "scheduler.sock"
-        self.control = Controller(self.private_dir)
+        self.control = ControlClient(self.private_dir)
         self.log: list[str] = []
         self._bounds = bounds or {}
         self._options = options

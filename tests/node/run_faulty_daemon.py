@@ -8,7 +8,7 @@ import runpy
 from collections.abc import Callable, Iterator
 
 from nvshare.core.effects import Grant
-from nvshare.node.telling import FRAMES, TELLERS
+from nvshare.node.effect_frames import FRAMES, TELLERS
 
 
 def faulty(frame: bytes, numbers: Iterator[int], fault: int) -> Callable[[Grant], bytes]:

@@ -8,17 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nvshare.core.settings import SETTINGS, SettingError, Whole
-from nvshare.node.config import (
-    DAEMON_SETTINGS,
-    Address,
-    ConfigError,
-    Value,
-    as_far_as_live,
-    load,
-    needs_restart,
-    print_config,
-)
+from nvshare.core.settings import SETTINGS, IntegerRange, SettingError
+from nvshare.node.config import DAEMON_SETTINGS, load
+from nvshare.runtime.settings import Address, ConfigError, Value, as_far_as_live, needs_restart, print_config
 
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
 
@@ -57,7 +49,7 @@ def test_precedence_and_provenance(file: Path) -> None:
 def test_every_variable_is_checked(row: object) -> None:
     variable, accepts = row.variable, row.accepts  # type: ignore[attr-defined]
     values = ["\0nonsense"]
-    if isinstance(accepts, Whole):
+    if isinstance(accepts, IntegerRange):
         values += [str(accepts.least - 1), str(accepts.most + 1), "1.5", "0x10", " 5"]
         for good in (accepts.least, accepts.most):
             assert load({}, {variable: str(good)}, None).values[variable].text == str(good)

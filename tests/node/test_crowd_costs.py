@@ -16,12 +16,12 @@ from nvshare.node.members import Member
 from nvshare.node.roster import Roster
 from nvshare.node.termination import Terminations
 from nvshare.pods.cgroups import HOST
-from nvshare.pods.identity import Process
+from nvshare.pods.peer import Process
 from nvshare.pods.tenancy import Tenancy
 from nvshare.wire.messages import Message, MessageType
 from tests.effort import Lines
 from tests.node.harness import gpu_key
-from tests.node.test_roster import EPOCH, QuietConnection, RecordingHub
+from tests.node.test_roster import EPOCH, QuietConnection, RecordingDispatcher
 
 FEW, MANY = 10, 1000
 
@@ -34,10 +34,10 @@ def lines_of_unresponsive(count: int) -> int:
     """To be told once more that one of so many does not respond."""
     now_ns = 0
     here = {number: member(number) for number in range(1, count + 1)}
-    hub: Any = SimpleNamespace(
+    dispatcher: Any = SimpleNamespace(
         clock=lambda: now_ns, counters=Counters(), repeats=SimpleNamespace(warning=lambda *_a, **_k: None)
     )
-    terminations = Terminations(hub, here, {})
+    terminations = Terminations(dispatcher, here, {})
     for number in here:
         terminations.unresponsive(number)
     lines = Lines()
@@ -50,12 +50,12 @@ def lines_of_newcomer(count: int) -> int:
     """To register one more on a GPU that is drained."""
 
     async def live() -> int:
-        hub: Any = RecordingHub(asyncio.get_running_loop())
+        dispatcher: Any = RecordingDispatcher(asyncio.get_running_loop())
         bounds = Bounds(clients_per_pod=MANY, clients_per_uid=MANY)
-        roster = Roster(hub, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
+        roster = Roster(dispatcher, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
         for number in range(1, count + 1):
             roster.members[number] = member(number)
-            roster._places.take(roster.members[number])
+            roster._capacity.take(roster.members[number])
         roster.drains.begin(gpu_key())
         connection: Any = QuietConnection()
         lines = Lines()

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from nvshare.cli.ctl import command as ctl_command
-from nvshare.node.controlling import Rejected
+from nvshare.client.control import Rejected
 from nvshare.wire.dialects import ORIGINAL, V2
 from nvshare.wire.messages import MessageType
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, gpu_key, in_child, running

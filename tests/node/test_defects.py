@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nvshare.node.controlling import NotPermitted
+from nvshare.client.control import NotPermitted
 from nvshare.wire.codec import encode
 from nvshare.wire.dialects import INTERIM, ORIGINAL, V2, V3, Dialect
 from nvshare.wire.messages import Message, MessageType

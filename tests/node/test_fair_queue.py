@@ -64,8 +64,8 @@ class World:
         self.silent: set[str] = set()
         self.costs: dict[str, int] = {}  # of a read, where it is more than READ_NS
         self.talkers: list[Talker] = []
-        hub: Any = SimpleNamespace(loop=self, clock=lambda: self.now_ns, counters=Counters())
-        self.queue = FairQueue(hub, BOUNDS)
+        dispatcher: Any = SimpleNamespace(loop=self, clock=lambda: self.now_ns, counters=Counters())
+        self.queue = FairQueue(dispatcher, BOUNDS)
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
         self.readers[fd] = callback

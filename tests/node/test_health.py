@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from nvshare.core.audit import SAMPLED, Checking, Health
-from nvshare.node import logs
 from nvshare.node.config import load
 from nvshare.node.daemon import how_checked
 from nvshare.node.health import TOLD_AGAIN_NS, HealthWatch
+from nvshare.runtime import logs
 from nvshare.wire.codec import encode
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType

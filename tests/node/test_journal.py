@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nvshare.node import checkpoint, former_life, journal
+from nvshare.client.control import Rejected
+from nvshare.node import checkpoint, journal, previous_state
 from nvshare.node.checkpoint import Saved, boot_id
-from nvshare.node.controlling import Rejected
 from nvshare.node.journal import Came, Entry, Journal, Left, Said
 from nvshare.wire.dialects import V2
 from nvshare.wire.messages import MessageType
@@ -221,13 +221,13 @@ def a_checkpoint(directory: Path, taken_ns: int, percent: int, **fields: int) ->
 
 
 def percent_after(directory: Path) -> int | None:
-    saved = former_life.load(directory, 1000).saved
+    saved = previous_state.load(directory, 1000).saved
     return saved.limits[0][3] if saved is not None else None
 
 
 def say(directory: Path, *percents: int) -> None:
     """By a daemon that starts with what is there, and is killed."""
-    book = former_life.load(directory, 1000).journal(directory, Counter())
+    book = previous_state.load(directory, 1000).journal(directory, Counter())
     for percent in percents:
         book.append(Said("default/pod", "ctl", None, percent, None))
     book.close()
@@ -238,7 +238,7 @@ def test_what_a_checkpoint_covers_is_not_replayed(tmp_path: Path) -> None:
     for covered, expected in ((0, 30), (2, 30), (3, 90)):
         a_checkpoint(tmp_path, 5, 90, journal=covered, journal_base=journal.NO_CHECKPOINT)
         assert percent_after(tmp_path) == expected
-        left = former_life.load(tmp_path, 1000)
+        left = previous_state.load(tmp_path, 1000)
         assert [entry.number for entry in left.entries] == list(range(covered + 1, 4))
         assert left.journal(tmp_path / "elsewhere", Counter()).number == 3
 

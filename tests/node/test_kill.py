@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nvshare.node.termination import send
-from nvshare.pods.identity import Process, process_of
+from nvshare.pods.peer import Process, process_of
 from tests.hostile.strangers import NOBODY, stranger
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, gpu_key, in_child, running
 from tests.node.test_daemon import ctl

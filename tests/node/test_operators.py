@@ -14,7 +14,7 @@ import pytest
 from nvshare.node import operators
 from nvshare.node.operators import WAITING_MAX, Operators
 from nvshare.pods.cgroups import HOST, UNSEEN, Place
-from nvshare.pods.identity import Peer, Process
+from nvshare.pods.peer import Peer, Process
 from nvshare.wire.messages import Message, MessageType
 from tests.node.harness import PATIENCE_SEC
 from tests.node.hurried_operators import ROUNDS

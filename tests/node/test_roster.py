@@ -14,13 +14,13 @@ import pytest
 from nvshare.core import events
 from nvshare.core.limits import Limits
 from nvshare.gpu.inventory import Inventory
-from nvshare.node import logs
 from nvshare.node.bounds import Bounds
 from nvshare.node.counters import Counters
 from nvshare.node.roster import Roster
 from nvshare.pods.cgroups import HOST, Place
-from nvshare.pods.identity import Peer, process_of
+from nvshare.pods.peer import Peer, process_of
 from nvshare.pods.tenancy import Tenancy
+from nvshare.runtime import logs
 from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
 from tests.node.harness import gpu_key
@@ -28,13 +28,13 @@ from tests.node.harness import gpu_key
 EPOCH = 7
 
 
-class RecordingHub:
+class RecordingDispatcher:
     """Keeps the events that the core would have got."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.counters = Counters()
-        self.told: dict[int, Any] = {}
+        self.connections: dict[int, Any] = {}
         self.clock: Callable[[], int] = time.monotonic_ns
         self.changed = False
         self.repeats = logs.Repeats()
@@ -87,29 +87,29 @@ def resume(roster: Roster, connection: Any, former: int) -> None:
 @pytest.mark.parametrize("away", [False, True], ids=["connected", "away"])
 def test_a_live_member_that_resumes_is_replaced_by_one_event(away: bool) -> None:
     async def live() -> None:
-        hub: Any = RecordingHub(asyncio.get_running_loop())
+        dispatcher: Any = RecordingDispatcher(asyncio.get_running_loop())
         bounds = Bounds(resume_every_ns=0)
-        roster = Roster(hub, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
+        roster = Roster(dispatcher, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
         first: Any = QuietConnection()
         second: Any = QuietConnection()
         former = register(roster, first)
         if away:
             roster.connection_ended(first)
-        hub.fed.clear()
+        dispatcher.fed.clear()
         resume(roster, second, former)
         await asyncio.sleep(0)  # what was left to the loop's next round
-        [event] = hub.fed
+        [event] = dispatcher.fed
         assert isinstance(event, events.ClientResumed)
         assert (event.client, event.former, event.holds, event.used_bytes) == (second.client, former, True, 7)
         assert list(roster.members) == [second.client]
-        assert hub.told == {second.client: second}
+        assert dispatcher.connections == {second.client: second}
         assert first.aborted is not away
-        assert hub.counters.disconnects["replaced"] == int(not away)
+        assert dispatcher.counters.disconnects["replaced"] == int(not away)
         os.fstat(roster.members[second.client].pidfd)
         if not away:
             roster.connection_ended(first)  # the loop tells of the old one's end at last
-        assert hub.told == {second.client: second}
-        assert hub.fed == [event]
+        assert dispatcher.connections == {second.client: second}
+        assert dispatcher.fed == [event]
         assert [row.process for row in roster.ended] == []
         roster.connection_ended(second)
         resume(roster, QuietConnection(), second.client)
@@ -122,9 +122,9 @@ def test_a_live_member_that_resumes_is_replaced_by_one_event(away: bool) -> None
 
 def test_no_descriptor_is_lost_over_many_resumes() -> None:
     async def live() -> None:
-        hub: Any = RecordingHub(asyncio.get_running_loop())
+        dispatcher: Any = RecordingDispatcher(asyncio.get_running_loop())
         bounds = Bounds(clients_per_pod=1, resume_every_ns=0)
-        roster = Roster(hub, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
+        roster = Roster(dispatcher, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
         connection: Any = QuietConnection()
         register(roster, connection)
         before = len(os.listdir("/proc/self/fd"))
@@ -140,8 +140,10 @@ def test_no_descriptor_is_lost_over_many_resumes() -> None:
 
 def test_containers_whose_users_have_one_number_do_not_share_a_bound() -> None:
     async def live() -> None:
-        hub: Any = RecordingHub(asyncio.get_running_loop())
-        roster = Roster(hub, Inventory((), believes=True), Tenancy(), Bounds(clients_per_uid=2), HOST, EPOCH)
+        dispatcher: Any = RecordingDispatcher(asyncio.get_running_loop())
+        roster = Roster(
+            dispatcher, Inventory((), believes=True), Tenancy(), Bounds(clients_per_uid=2), HOST, EPOCH
+        )
         places = [*(Place(container=letter * 64) for letter in "aaabb"), HOST, HOST]
         connections: list[Any] = [QuietConnection(place) for place in places]
         for connection in connections:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nvshare.node.controlling import Rejected
+from nvshare.client.control import Rejected
 from tests.node.harness import DaemonProcess
 
 WORKER = """

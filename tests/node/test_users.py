@@ -11,11 +11,11 @@ import pytest
 
 from nvshare.core.settings import SettingError
 from nvshare.core.view.snapshot import Explanation, TenantSnapshot
-from nvshare.node.askers import Asker
 from nvshare.node.config import load
+from nvshare.node.requesters import Requester
 from nvshare.node.users import Terms, look_up, parse_terms
 from nvshare.pods.cgroups import HOST
-from nvshare.pods.identity import Peer, Process
+from nvshare.pods.peer import Peer, Process
 
 NOBODY = frozenset[int]()
 GIB = 1 << 30
@@ -95,7 +95,7 @@ def test_whose_turn_it_is_does_not_concern_a_user() -> None:
         )
         for reason in ("turn", "quota")
     ]
-    user, operator = Asker(Peer(Process(1, 1), 1000, HOST)), Asker()
+    user, operator = Requester(Peer(Process(1, 1), 1000, HOST)), Requester()
     assert user.shown(tenants[0]).explanation.remedy == "the end of another's turn"
     assert user.shown(tenants[1]) == tenants[1]
     assert operator.shown(tenants[0]) == tenants[0]

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import click
 
-from nvshare.cli.caller import Caller, table_of, with_json
+from nvshare.cli.ctl_context import Caller, table_of, with_json
 from nvshare.cli.ctl_drain import drain, undrain
 from nvshare.cli.ctl_kill import kill
 from nvshare.cli.ctl_quota import pod_argument, quota
-from nvshare.cli.ending import EXIT_BAD_INPUT, controller, fail
+from nvshare.cli.errors import EXIT_BAD_INPUT, control_client, fail
 from nvshare.core.units import format_bytes, format_ns
 from nvshare.core.view.explain import REASONS
 from nvshare.local.summary import gpu_name
@@ -57,7 +57,7 @@ def command(context: click.Context, private_dir: str | None, as_json: bool) -> N
     Exit codes: 0 done; 1 not done, or not in time; 2 bad input; 3 no daemon;
     5 not permitted.
     """
-    context.obj = Caller(controller(private_dir), as_json)
+    context.obj = Caller(control_client(private_dir), as_json)
 
 
 command.add_command(kill)
@@ -68,7 +68,7 @@ command.add_command(quota)
 
 @command.command()
 @with_json
-def status(caller: Caller) -> None:
+def status(context: Caller) -> None:
     """Show how the daemon is doing.
 
     \b
@@ -76,9 +76,9 @@ def status(caller: Caller) -> None:
       nvshare ctl status
       nvshare ctl status --json
     """
-    answer = caller.ask("GET", "/v1/status")
+    answer = context.ask("GET", "/v1/status")
     if "counters" not in answer:
-        _users_status(caller, answer)
+        _users_status(context, answer)
         return
     counters, problems = answer["counters"], answer["problems"]
     verdict = "the daemon is healthy" if not problems else "the daemon needs attention:"
@@ -102,10 +102,10 @@ def status(caller: Caller) -> None:
             table.add_row(f"killed: {reason}", str(count))
     for reason, count in sorted(counters["refused"].items()):
         table.add_row(f"refused: {reason}", str(count))
-    caller.show(answer, verdict, *(f"  {problem}" for problem in problems), table)
+    context.show(answer, verdict, *(f"  {problem}" for problem in problems), table)
 
 
-def _users_status(caller: Caller, answer: dict[str, Any]) -> None:
+def _users_status(context: Caller, answer: dict[str, Any]) -> None:
     """As root's node tells it to one of its users."""
     table = table_of("what", "value")
     table.add_row("your pods are in", answer["namespace"])
@@ -115,7 +115,7 @@ def _users_status(caller: Caller, answer: dict[str, Any]) -> None:
     for name in ("version", "gpus", "sock_dir"):
         table.add_row(name.replace("_", " "), str(answer[name]))
     table.add_row("scheduling", "on" if answer["scheduling_on"] else "off")
-    caller.show(answer, "root's node serves you", table)
+    context.show(answer, "root's node serves you", table)
 
 
 def _terms(terms: dict[str, Any]) -> str:
@@ -148,7 +148,7 @@ _UUID: Final = Column("uuid", 20)
 
 @command.command()
 @_with_wide
-def gpus(caller: Caller, wide: bool) -> None:
+def gpus(context: Caller, wide: bool) -> None:
     """Show the GPUs: their memory, how many run and how many wait.
 
     \b
@@ -157,8 +157,8 @@ def gpus(caller: Caller, wide: bool) -> None:
       nvshare ctl gpus --wide
       nvshare ctl gpus --json
     """
-    caller.wide = wide
-    answer = caller.ask("GET", "/v1/gpus")
+    context.wide = wide
+    answer = context.ask("GET", "/v1/gpus")
     rows = [
         (
             str(gpu["index"]),
@@ -175,7 +175,7 @@ def gpus(caller: Caller, wide: bool) -> None:
         )
         for gpu in answer["gpus"]
     ]
-    caller.show(answer, FittedTable((*_GPU_COLUMNS, *([_UUID] if wide else [])), rows))
+    context.show(answer, FittedTable((*_GPU_COLUMNS, *([_UUID] if wide else [])), rows))
 
 
 _CLIENT_COLUMNS: Final = (
@@ -207,7 +207,7 @@ def _user_name(uid: int) -> str:
 
 @command.command()
 @_with_wide
-def clients(caller: Caller, wide: bool) -> None:
+def clients(context: Caller, wide: bool) -> None:
     """Show the processes that use GPUs, and those expected back after a restart of the daemon.
 
     \b
@@ -216,8 +216,8 @@ def clients(caller: Caller, wide: bool) -> None:
       nvshare ctl clients --wide
       nvshare ctl clients --json
     """
-    caller.wide = wide
-    answer = caller.ask("GET", "/v1/clients")
+    context.wide = wide
+    answer = context.ask("GET", "/v1/clients")
     found = sorted(answer["clients"], key=lambda row: (row["pod"], row["pid"]))
     found += sorted(answer["expected_back"], key=lambda row: (row["pod"], row["pid"]))
     users = _user_cells(found)
@@ -226,7 +226,7 @@ def clients(caller: Caller, wide: bool) -> None:
     which = ", ".join(str(index) for index in simulated)
     note = [f"simulated: GPU {which}"] if simulated else []
     columns = (*_CLIENT_COLUMNS, *(_CLIENT_IDS if wide else ()), *([_USER] if users else []))
-    caller.show(answer, FittedTable(columns, rows), *note)
+    context.show(answer, FittedTable(columns, rows), *note)
 
 
 def _client_cells(client: dict[str, Any], wide: bool) -> list[str]:
@@ -247,7 +247,7 @@ def _client_cells(client: dict[str, Any], wide: bool) -> list[str]:
 @command.command()
 @click.argument("pod", callback=pod_argument)
 @with_json
-def explain(caller: Caller, pod: str) -> None:
+def explain(context: Caller, pod: str) -> None:
     """Say why POD waits, since when, and what would let it run.
 
     \b
@@ -255,7 +255,7 @@ def explain(caller: Caller, pod: str) -> None:
       nvshare ctl explain ml/train
       nvshare ctl explain ml/train --json
     """
-    answer = caller.ask("GET", f"/v1/tenants/{pod}")
+    answer = context.ask("GET", f"/v1/tenants/{pod}")
     lines = []
     for tenant in answer["tenants"]:
         reason = tenant["explanation"]
@@ -273,7 +273,7 @@ def explain(caller: Caller, pod: str) -> None:
             " since the daemon restarted",
             f"  would help: continuing it if it is stopped, or nvshare ctl kill {former['pid']}",
         ]
-    caller.show(answer, *lines)
+    context.show(answer, *lines)
 
 
 def _quota_words(tenant: dict[str, Any]) -> str:
@@ -298,7 +298,7 @@ def _memory_words(tenant: dict[str, Any]) -> str:
 @command.command()
 @click.argument("seconds")
 @with_json
-def tq(caller: Caller, seconds: str) -> None:
+def tq(context: Caller, seconds: str) -> None:
     """Set the slice of tenants whose memory does not fit together, until the daemon restarts.
 
     \b
@@ -307,42 +307,42 @@ def tq(caller: Caller, seconds: str) -> None:
     """
     if not (seconds.isascii() and seconds.isdigit() and 1 <= int(seconds[:9]) <= QUANTUM_MAX_SEC):
         fail(f"{seconds!r} is not a slice; accepted: whole seconds, 1 to {QUANTUM_MAX_SEC}", EXIT_BAD_INPUT)
-    answer = caller.ask("PUT", "/v1/slice", {"seconds": int(seconds)})
-    caller.show(answer, f"slice {answer['seconds']} s")
+    answer = context.ask("PUT", "/v1/slice", {"seconds": int(seconds)})
+    context.show(answer, f"slice {answer['seconds']} s")
 
 
-def _switch(caller: Caller, on: bool) -> None:
-    answer = caller.ask("PUT", "/v1/scheduling", {"on": on})
-    caller.show(answer, f"scheduling {'on' if answer['on'] else 'off'}")
+def _switch(context: Caller, on: bool) -> None:
+    answer = context.ask("PUT", "/v1/scheduling", {"on": on})
+    context.show(answer, f"scheduling {'on' if answer['on'] else 'off'}")
 
 
 @command.command("on")
 @with_json
-def switch_on(caller: Caller) -> None:
+def switch_on(context: Caller) -> None:
     """Switch scheduling on again.
 
     \b
     Examples:
       nvshare ctl on
     """
-    _switch(caller, True)
+    _switch(context, True)
 
 
 @command.command("off")
 @with_json
-def switch_off(caller: Caller) -> None:
+def switch_off(context: Caller) -> None:
     """Switch scheduling off: everybody runs at once, without quotas.
 
     \b
     Examples:
       nvshare ctl off
     """
-    _switch(caller, False)
+    _switch(context, False)
 
 
 @command.command(hidden=True)
 @with_json
-def token(caller: Caller) -> None:
+def token(context: Caller) -> None:
     """Print the daemon's secret token. Nothing in this version asks for it."""
-    answer = caller.ask("GET", "/v1/token")
-    caller.show(answer, answer["token"])
+    answer = context.ask("GET", "/v1/token")
+    context.show(answer, answer["token"])

@@ -9,9 +9,9 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
-from nvshare.cli.caller import Caller
-from nvshare.cli.ending import EXIT_NOT_DONE, daemon_errors, fail
-from nvshare.node.controlling import TIMEOUT_SEC, NoDaemon
+from nvshare.cli.ctl_context import Caller
+from nvshare.cli.errors import EXIT_NOT_DONE, daemon_errors, fail
+from nvshare.client.control import TIMEOUT_SEC, NoDaemon
 
 POLL_SEC: Final = 0.5
 RESTART_SEC: Final = 30.0
@@ -32,7 +32,7 @@ NAMED_MAX: Final = 3
 )
 @click.option("--json", "as_json", is_flag=True, help="The daemon's last answer as JSON.")
 @click.pass_obj
-def drain(caller: Caller, gpu: str, no_wait: bool, timeout_sec: float | None, as_json: bool) -> None:
+def drain(context: Caller, gpu: str, no_wait: bool, timeout_sec: float | None, as_json: bool) -> None:
     """Let nobody new use GPU, and wait until nobody uses it.
 
     GPU is an index, a UUID or a unique prefix of one. Programs that use it go on,
@@ -53,18 +53,18 @@ def drain(caller: Caller, gpu: str, no_wait: bool, timeout_sec: float | None, as
     written down and ends with this daemon; 2 bad input; 3 no daemon;
     5 not permitted.
     """
-    caller.as_json |= as_json
-    answer = caller.ask("PUT", f"/v1/drains/{gpu}")
+    context.as_json |= as_json
+    answer = context.ask("PUT", f"/v1/drains/{gpu}")
     not_kept = answer["not_kept"]
     if not no_wait:
-        answer = _wait_until_empty(caller, answer, timeout_sec)
+        answer = _wait_until_empty(context, answer, timeout_sec)
         answer["not_kept"] = not_kept
     left, name = answer["count"], _name(answer)
     back = f"nvshare ctl undrain {answer['index']} lets programs use it again"
     if left:
-        caller.show(answer, f"{name} is being drained: {_who(answer)}", back)
+        context.show(answer, f"{name} is being drained: {_who(answer)}", back)
     else:
-        caller.show(answer, f"{name} is drained and empty", back)
+        context.show(answer, f"{name} is drained and empty", back)
     _fail_unless_kept(answer, "drained")
     if left and not no_wait:
         sys.exit(EXIT_NOT_DONE)
@@ -74,7 +74,7 @@ def drain(caller: Caller, gpu: str, no_wait: bool, timeout_sec: float | None, as
 @click.argument("gpu", metavar="GPU")
 @click.option("--json", "as_json", is_flag=True, help="The daemon's answer as JSON.")
 @click.pass_obj
-def undrain(caller: Caller, gpu: str, as_json: bool) -> None:
+def undrain(context: Caller, gpu: str, as_json: bool) -> None:
     """Let programs use GPU again; those that wait for it start at once.
 
     \b
@@ -86,9 +86,9 @@ def undrain(caller: Caller, gpu: str, as_json: bool) -> None:
     Exit codes: 0 done; 1 done, but it cannot be written down and the next daemon
     drains the GPU again; 2 bad input; 3 no daemon; 5 not permitted.
     """
-    caller.as_json |= as_json
-    answer = caller.ask("DELETE", f"/v1/drains/{gpu}")
-    caller.show(answer, f"{_name(answer)} may be used again")
+    context.as_json |= as_json
+    answer = context.ask("DELETE", f"/v1/drains/{gpu}")
+    context.show(answer, f"{_name(answer)} may be used again")
     _fail_unless_kept(answer, "no longer drained")
 
 
@@ -99,7 +99,7 @@ def _fail_unless_kept(answer: dict[str, Any], what: str) -> None:
         fail(f"that {_name(answer)} is {what} will be forgotten when the daemon ends: {why}", EXIT_NOT_DONE)
 
 
-def _wait_until_empty(caller: Caller, answer: dict[str, Any], timeout_sec: float | None) -> dict[str, Any]:
+def _wait_until_empty(context: Caller, answer: dict[str, Any], timeout_sec: float | None) -> dict[str, Any]:
     """The last answer. On a terminal a line says who is still there."""
     until = None if timeout_sec is None else time.monotonic() + timeout_sec
     console = Console(stderr=True, highlight=False)
@@ -107,7 +107,7 @@ def _wait_until_empty(caller: Caller, answer: dict[str, Any], timeout_sec: float
         with console.status(_progress(answer)) as status:
             while answer["count"] and (until is None or time.monotonic() < until):
                 time.sleep(POLL_SEC if until is None else max(0, min(POLL_SEC, until - time.monotonic())))
-                answer = _look(caller, answer, until)
+                answer = _look(context, answer, until)
                 status.update(_progress(answer))
     except KeyboardInterrupt:
         console.print(_stays(answer))
@@ -115,7 +115,7 @@ def _wait_until_empty(caller: Caller, answer: dict[str, Any], timeout_sec: float
     return answer
 
 
-def _look(caller: Caller, answer: dict[str, Any], until: float | None) -> dict[str, Any]:
+def _look(context: Caller, answer: dict[str, Any], until: float | None) -> dict[str, Any]:
     """The daemon's next answer, also if it is being restarted."""
     give_up = time.monotonic() + RESTART_SEC if until is None else until
     stays = f". {_stays(answer)}"
@@ -124,7 +124,7 @@ def _look(caller: Caller, answer: dict[str, Any], until: float | None) -> dict[s
             left_sec = give_up - time.monotonic()
             try:
                 timeout_sec = max(POLL_SEC, min(TIMEOUT_SEC, left_sec))
-                return caller.controller.ask("GET", f"/v1/drains/{answer['gpu']}", None, timeout_sec)
+                return context.control_client.ask("GET", f"/v1/drains/{answer['gpu']}", None, timeout_sec)
             except NoDaemon:
                 if left_sec <= 0:
                     raise

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nvshare.cli.caller import Caller, table_of
-from nvshare.cli.ending import EXIT_BAD_INPUT, EXIT_NOT_DONE, fail
+from nvshare.cli.ctl_context import Caller, table_of
+from nvshare.cli.errors import EXIT_BAD_INPUT, EXIT_NOT_DONE, fail
+from nvshare.client.control import TIMEOUT_SEC
 from nvshare.core.units import format_bytes
-from nvshare.node.controlling import TIMEOUT_SEC
-from nvshare.node.outcomes import GRACE_SEC_MAX, KILLED_WITHIN_SEC, OUTCOMES
+from nvshare.node.kill_outcomes import GRACE_SEC_MAX, KILLED_WITHIN_SEC, OUTCOMES
 
 _DONE: Final = frozenset({"terminated", "killed", "gone"})
 
@@ -33,7 +33,7 @@ _DONE: Final = frozenset({"terminated", "killed", "gone"})
 )
 @click.option("--json", "as_json", is_flag=True, help="The daemon's answer as JSON.")
 @click.pass_obj
-def kill(caller: Caller, who: str, yes: bool, grace_sec: float, as_json: bool) -> None:
+def kill(context: Caller, who: str, yes: bool, grace_sec: float, as_json: bool) -> None:
     """End the processes of POD, or the one with PID.
 
     Only processes that nvshare ctl clients shows are ended. A number is a pid; a
@@ -49,16 +49,16 @@ def kill(caller: Caller, who: str, yes: bool, grace_sec: float, as_json: bool) -
     Exit codes: 0 all have ended; 1 some have not, or you said no; 2 bad input;
     3 no daemon; 5 not permitted.
     """
-    caller.as_json |= as_json
+    context.as_json |= as_json
     if not yes and not sys.stdin.isatty():
         fail(f"no terminal to confirm on; add --yes to end the processes of {who}", EXIT_BAD_INPUT)
-    found = caller.ask("GET", f"/v1/processes/{who}")["processes"]
+    found = context.ask("GET", f"/v1/processes/{who}")["processes"]
     if not yes:
         _confirm(found, grace_sec)
     named = [{"pid": one["pid"], "start_ticks": one["start_ticks"]} for one in found]
     timeout_sec = grace_sec + KILLED_WITHIN_SEC + TIMEOUT_SEC
-    answer = caller.ask("POST", "/v1/kills", {"processes": named, "grace_sec": grace_sec}, timeout_sec)
-    caller.show(answer, _table(answer["processes"]))
+    answer = context.ask("POST", "/v1/kills", {"processes": named, "grace_sec": grace_sec}, timeout_sec)
+    context.show(answer, _table(answer["processes"]))
     if any(one["outcome"] not in _DONE for one in answer["processes"]):
         sys.exit(EXIT_NOT_DONE)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from nvshare.cli.caller import Caller, table_of, with_json
-from nvshare.cli.ending import EXIT_BAD_INPUT, fail
+from nvshare.cli.ctl_context import Caller, table_of, with_json
+from nvshare.cli.errors import EXIT_BAD_INPUT, fail
 from nvshare.core.limits import SOURCE_WORDS
 from nvshare.core.units import UnitError, format_bytes, parse_memory, parse_percent
-from nvshare.local.limit_words import core_words, describe, memory_words, origin
+from nvshare.local.limit_description import core_words, describe, memory_words, origin
 from nvshare.local.run import beyond_memory
 from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
 
@@ -35,7 +35,7 @@ def quota() -> None:
 
 @quota.command("list")
 @with_json
-def quota_list(caller: Caller) -> None:
+def quota_list(context: Caller) -> None:
     """Show the limits of all pods that are here or have any, and who set them.
 
     \b
@@ -43,33 +43,33 @@ def quota_list(caller: Caller) -> None:
       nvshare ctl quota list
       nvshare ctl quota list --json
     """
-    answer = caller.ask("GET", "/v1/quotas")
+    answer = context.ask("GET", "/v1/quotas")
     table = table_of("pod", "compute", "set by", "memory", "set by")
     for row in answer["quotas"]:
         limits = row["limits"]
         origins = [origin(row, source) or "-" for source in ("core_source", "memory_source")]
         table.add_row(row["pod"], core_words(limits), origins[0], memory_words(limits), origins[1])
-    caller.show(answer, table)
+    context.show(answer, table)
 
 
 @quota.command("get")
 @click.argument("pod", callback=pod_argument)
 @with_json
-def quota_get(caller: Caller, pod: str) -> None:
+def quota_get(context: Caller, pod: str) -> None:
     """Show the limits of POD, who set them, and what others said.
 
     \b
     Examples:
       nvshare ctl quota get ml/train
     """
-    answer = caller.ask("GET", f"/v1/quotas/{pod}")
+    answer = context.ask("GET", f"/v1/quotas/{pod}")
     lines = [f"{answer['pod']}: {describe(answer)}"]
     for source, (memory_bytes, core_percent, share) in answer["said"].items():
         words = [] if core_percent is None else [f"{core_percent} %"]
         words += [] if memory_bytes is None else [format_bytes(memory_bytes) if memory_bytes else "no limit"]
         words += [] if share is None else ["share" if share else "cap"]
         lines.append(f"  {', '.join(words)}: {SOURCE_WORDS[source]}")
-    caller.show(answer, *lines)
+    context.show(answer, *lines)
 
 
 @quota.command("set")
@@ -86,7 +86,7 @@ def quota_get(caller: Caller, pod: str) -> None:
     help="cap: never more than the quota. share: idle time too.",
 )
 @with_json
-def quota_set(caller: Caller, pod: str, memory: str | None, core: str | None, policy: str | None) -> None:
+def quota_set(context: Caller, pod: str, memory: str | None, core: str | None, policy: str | None) -> None:
     """Limit POD from now on, over restarts of the daemon. What is not named stays as it was.
 
     What an operator sets holds until it is unset, also for a pod of that name that
@@ -106,22 +106,22 @@ def quota_set(caller: Caller, pod: str, memory: str | None, core: str | None, po
     except UnitError as error:
         fail(error, EXIT_BAD_INPUT)
     body = {"memory_bytes": memory_bytes, "core_percent": core_percent, "policy": policy}
-    answer = caller.ask("PUT", f"/v1/quotas/{pod}", body)
-    above = beyond_memory(answer["limits"]["memory_bytes"], caller.ask("GET", "/v1/gpus")["gpus"])
+    answer = context.ask("PUT", f"/v1/quotas/{pod}", body)
+    above = beyond_memory(answer["limits"]["memory_bytes"], context.ask("GET", "/v1/gpus")["gpus"])
     if memory is not None and above:
         click.echo(f"Warning: --memory: {above}", err=True)
-    caller.show(answer, f"{answer['pod']}: {describe(answer, core_percent, memory_bytes)}")
+    context.show(answer, f"{answer['pod']}: {describe(answer, core_percent, memory_bytes)}")
 
 
 @quota.command("unset")
 @click.argument("pod", callback=pod_argument)
 @with_json
-def quota_unset(caller: Caller, pod: str) -> None:
+def quota_unset(context: Caller, pod: str) -> None:
     """Take back what ctl set for POD; its other limits count again.
 
     \b
     Examples:
       nvshare ctl quota unset ml/train
     """
-    answer = caller.ask("DELETE", f"/v1/quotas/{pod}")
-    caller.show(answer, f"{answer['pod']}: {describe(answer)}")
+    answer = context.ask("DELETE", f"/v1/quotas/{pod}")
+    context.show(answer, f"{answer['pod']}: {describe(answer)}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from nvshare.cli.ending import EXIT_BAD_INPUT, fail
+from nvshare.cli.errors import EXIT_BAD_INPUT, fail
 from nvshare.local.demo import demo, tell_end
-from nvshare.local.node import NodeError
+from nvshare.local.supervisor import NodeError
 
 SECONDS_MAX = 86_400
 

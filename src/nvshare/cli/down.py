@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from nvshare.cli.ending import EXIT_NOT_PERMITTED, fail, private_directory
+from nvshare.cli.errors import EXIT_NOT_PERMITTED, fail, private_directory
 from nvshare.local.up import down, say
 
 

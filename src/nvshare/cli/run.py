@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import click
 
-from nvshare.cli.ending import EXIT_BAD_INPUT, controller, daemon_errors, fail
+from nvshare.cli.errors import EXIT_BAD_INPUT, control_client, daemon_errors, fail
 from nvshare.core.units import UnitError, parse_memory, parse_percent
 from nvshare.local.job import JobError
 from nvshare.local.libraries import InterposerMissingError
@@ -107,7 +107,7 @@ def command(
     }
     try:
         with daemon_errors(**hints):
-            sys.exit(run(order, controller(private_dir)))
+            sys.exit(run(order, control_client(private_dir)))
     except RunInputError as error:
         fail(f"--gpu {error}", EXIT_BAD_INPUT)
     except JobError as error:

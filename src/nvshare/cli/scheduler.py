@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from nvshare.core.settings import SettingError
-from nvshare.node.config import Config, ConfigError, load, print_config
+from nvshare.node.config import Config, load
+from nvshare.runtime.settings import ConfigError, print_config
 
 if TYPE_CHECKING:
-    from nvshare.node.daemon import Service
+    from nvshare.node.daemon import MakeCompanion
 
 
 @click.command("scheduler")
@@ -72,9 +72,9 @@ def command(
         return
     from nvshare.node.daemon import Daemon  # --print-config needs no event loop
 
-    services: tuple[Callable[[Daemon], Service | None], ...] = ()
+    companions: tuple[MakeCompanion, ...] = ()
     if config.switched_on("NVSHARE_METRICS_ENABLE"):
         from nvshare.exporters.service import metrics_service
 
-        services = (metrics_service,)
-    sys.exit(Daemon(config, read, services).run())
+        companions = (metrics_service,)
+    sys.exit(Daemon(config, read, companions).run())

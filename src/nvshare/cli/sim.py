@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from nvshare.cli.ending import private_directory
+from nvshare.cli.errors import private_directory
 from nvshare.local.state import read_state
 from nvshare.sim.gpu import (
     CardStatus,

@@ -7,11 +7,12 @@ import sys
 
 import click
 
-from nvshare.cli.ending import EXIT_BAD_INPUT, fail
+from nvshare.cli.errors import EXIT_BAD_INPUT, fail
 from nvshare.core.settings import SettingError
-from nvshare.local.node import NodeError, NodePlan
+from nvshare.local.supervisor import NodeError, NodePlan
 from nvshare.local.up import detach, say, up
-from nvshare.node.config import ConfigError, load
+from nvshare.node.config import load
+from nvshare.runtime.settings import ConfigError
 
 
 @click.command("up")

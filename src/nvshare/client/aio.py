@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
+from nvshare.client.address import oversubscribes, reconnect_delay_sec, socket_path
 from nvshare.client.errors import NO_ROOM, ClientRefused
-from nvshare.client.place import oversubscribes, reconnect_delay_sec, socket_path
 from nvshare.client.session import Phase, Session
 from nvshare.wire.faults import RemoteProtocolError
 

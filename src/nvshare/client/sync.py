@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from nvshare.client.address import oversubscribes, reconnect_delay_sec, socket_path
 from nvshare.client.errors import NO_ROOM, ClientRefused
-from nvshare.client.place import oversubscribes, reconnect_delay_sec, socket_path
 from nvshare.client.session import Asking, Phase, Session
 from nvshare.wire.faults import RemoteProtocolError
 

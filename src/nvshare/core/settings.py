@@ -62,7 +62,7 @@ class Choice(NamedTuple):
         return text if text in self.words else None
 
 
-class Whole(NamedTuple):
+class IntegerRange(NamedTuple):
     """A whole number in a range, times what makes it the core's unit."""
 
     least: int
@@ -85,7 +85,7 @@ class SettingRow(NamedTuple):
     variable: str
     field: str
     default: str
-    accepts: Choice | Whole
+    accepts: Choice | IntegerRange
     meaning: str
 
 
@@ -112,49 +112,49 @@ SETTINGS: Final = (
         "NVSHARE_SWITCH_TIME_FIXED",
         "switch_time_fixed_ns",
         "60",
-        Whole(1, _SECONDS_OF_A_DAY, "s", NS_PER_SEC),
+        IntegerRange(1, _SECONDS_OF_A_DAY, "s", NS_PER_SEC),
         "the slice in fixed mode",
     ),
     SettingRow(
         "NVSHARE_SWITCH_TIME_MULTIPLIER",
         "switch_time_multiplier",
         "5",
-        Whole(1, 1000, "s/GiB"),
+        IntegerRange(1, 1000, "s/GiB"),
         "the slice in auto mode is the running memory, at least 1 GiB, times this, kept within 10 to 300 s",
     ),
     SettingRow(
         "NVSHARE_MEMORY_RESERVE_PERCENT",
         "memory_reserve_percent",
         "10",
-        Whole(0, 90, "%"),
+        IntegerRange(0, 90, "%"),
         "part of a GPU's memory that tenants are not given",
     ),
     SettingRow(
         "NVSHARE_DEFAULT_GPU_MEMORY_GB",
         "default_gpu_memory_bytes",
         "16",
-        Whole(1, 4096, "GiB", BYTES_PER_GIB),
+        IntegerRange(1, 4096, "GiB", BYTES_PER_GIB),
         "a GPU's memory where the driver does not tell",
     ),
     SettingRow(
         "NVSHARE_MAX_RUNTIME_SEC",
         "max_runtime_ns",
         "300",
-        Whole(10, _SECONDS_OF_A_DAY, "s", NS_PER_SEC),
+        IntegerRange(10, _SECONDS_OF_A_DAY, "s", NS_PER_SEC),
         "longest hold of a GPU while somebody waits, whatever its reason",
     ),
     SettingRow(
         "NVSHARE_COMPUTE_WINDOW_MS",
         "compute_window_ns",
         "2000",
-        Whole(500, 20_000, "ms", NS_PER_MS),
+        IntegerRange(500, 20_000, "ms", NS_PER_MS),
         "rolling window of the usage that is reported; quotas do not depend on it",
     ),
     SettingRow(
         "NVSHARE_DROP_TIMEOUT_SEC",
         "drop_timeout_ns",
         "60",
-        Whole(1, 3600, "s", NS_PER_SEC),
+        IntegerRange(1, 3600, "s", NS_PER_SEC),
         "who has not drained for so long after being told to counts as unresponsive; others go on if memory"
         " allows. See NVSHARE_ON_UNRESPONSIVE",
     ),
@@ -162,27 +162,27 @@ SETTINGS: Final = (
         "NVSHARE_DRAIN_GRACE_MS",
         "drain_grace_ns",
         "500",
-        Whole(10, 60_000, "ms", NS_PER_MS),
+        IntegerRange(10, 60_000, "ms", NS_PER_MS),
         "least time to drain before the next tenant is let in beside a late one",
     ),
     SettingRow(
         "NVSHARE_UNLIMITED_MIN_PERCENT",
         "unlimited_min_percent",
         "5",
-        Whole(0, 50, "%"),
+        IntegerRange(0, 50, "%"),
         "what active tenants without a quota keep together, however much the others ask",
     ),
     SettingRow(
         "NVSHARE_OVERTAKE_SEC",
         "overtake_ns",
         "10",
-        Whole(0, 3600, "s", NS_PER_SEC),
+        IntegerRange(0, 3600, "s", NS_PER_SEC),
         "how long small requests may pass a big one that waits for memory, where slices are fixed or set by"
         " hand; then room is made. A slice that follows the memory ends when its time has come",
     ),
-    SettingRow("NVSHARE_QUOTA_CARRYOVER_PERCENT", "", "25", Whole(0, 100, "%"), _NO_EFFECT),
-    SettingRow("NVSHARE_DROP_TAIL_BILLING_PERCENT", "", "70", Whole(0, 100, "%"), _NO_EFFECT),
-    SettingRow("NVSHARE_QUOTA_SAMPLE_INTERVAL_MS", "", "50", Whole(10, 1000, "ms"), _NO_EFFECT),
+    SettingRow("NVSHARE_QUOTA_CARRYOVER_PERCENT", "", "25", IntegerRange(0, 100, "%"), _NO_EFFECT),
+    SettingRow("NVSHARE_DROP_TAIL_BILLING_PERCENT", "", "70", IntegerRange(0, 100, "%"), _NO_EFFECT),
+    SettingRow("NVSHARE_QUOTA_SAMPLE_INTERVAL_MS", "", "50", IntegerRange(10, 1000, "ms"), _NO_EFFECT),
 )
 
 
@@ -269,7 +269,7 @@ def settings_page() -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     for row in SETTINGS:
-        unit = row.accepts.unit if isinstance(row.accepts, Whole) else "–"
+        unit = row.accepts.unit if isinstance(row.accepts, IntegerRange) else "–"
         cells = [f"`{row.variable}`", f"`{row.default}`", unit, row.accepts.describe(), row.meaning]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

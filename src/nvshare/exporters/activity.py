@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from nvshare.exporters.view import View, in_batches
-from nvshare.pods.identity import Process
+from nvshare.pods.peer import Process
 
 
 class Activity:

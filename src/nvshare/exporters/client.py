@@ -12,7 +12,7 @@ from nvshare.exporters.view import Families, View, in_batches
 from nvshare.gpu.reading import ProcessReading
 from nvshare.metrics.catalog import clients as c
 from nvshare.metrics.families import Family, Metric, Sample
-from nvshare.pods.identity import Process
+from nvshare.pods.peer import Process
 from nvshare.wire.codec import format_client_id
 
 _NS_PER_MS: Final = 1_000_000

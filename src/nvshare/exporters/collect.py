@@ -22,7 +22,7 @@ from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS
 from nvshare.metrics.catalog.daemon import EXPORTER_DURATION, EXPORTER_SUCCESS
 from nvshare.metrics.exposition import OPENMETRICS_END, Exposition, merged
 from nvshare.metrics.families import Family
-from nvshare.node.pieces import in_pieces
+from nvshare.runtime.cooperative import in_pieces
 
 Exporter = Callable[[View], Families]
 Result = TypeVar("Result")

@@ -12,7 +12,7 @@ from nvshare.exporters.names import PROCESS
 from nvshare.exporters.view import Families, View, families_of, in_batches
 from nvshare.metrics.catalog import pods as c
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
-from nvshare.pods.identity import Process
+from nvshare.pods.peer import Process
 
 _COMPUTED_AT_ONCE: Final = 32  # a row takes ten microseconds
 _HISTOGRAMS_AT_ONCE: Final = 32  # each has as many lines as bounds

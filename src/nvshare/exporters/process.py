@@ -10,7 +10,7 @@ from typing import Final
 
 from nvshare.metrics.catalog import daemon as c
 from nvshare.metrics.families import Family
-from nvshare.pods.identity import process_of
+from nvshare.pods.peer import process_of
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
 _TICKS_PER_SEC: Final = os.sysconf("SC_CLK_TCK")

@@ -6,9 +6,9 @@ before anything goes.
 
 from __future__ import annotations
 
-import socket
-from pathlib import Path
 from typing import Final
+
+from starlette.types import ASGIApp
 
 from nvshare.core import events
 from nvshare.core.client import Client
@@ -23,18 +23,15 @@ from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, ProcessReading, Seen
 from nvshare.gpu.sampler import NVML, Sampler
 from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
-from nvshare.metrics.http import Pages, Server
-from nvshare.metrics.web_config import Guard, WebConfigError
-from nvshare.node import logs
-from nvshare.node.config import Config
-from nvshare.node.daemon import Daemon, StartError
-from nvshare.node.listener import Listener
+from nvshare.node.daemon import Daemon
 from nvshare.node.members import Member
-from nvshare.node.verdict import Cards, CardWord
-from nvshare.pods.identity import Process, peer_of_pid
+from nvshare.node.problems import Cards, CardWord
+from nvshare.pods.peer import Process, peer_of_pid
+from nvshare.runtime import logs
+from nvshare.runtime.endpoints import Endpoints, HttpPort
+from nvshare.runtime.errors import StartError
 from nvshare.wire.messages import MessageType
 
-BACKLOG: Final = 1024
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_SEC: Final = 1_000_000_000
 _LATE_INTERVALS: Final = 2
@@ -62,16 +59,16 @@ class MetricsService:
         config = daemon.config
         self._daemon = daemon
         self._roster = daemon.roster
-        self._hub = daemon.roster.hub
-        self._loop = self._hub.loop
-        self._ttl_ns = config.whole("NVSHARE_METRICS_STALE_TTL_SEC") * _NS_PER_SEC
+        self._dispatcher = daemon.roster.dispatcher
+        self._loop = self._dispatcher.loop
+        self._ttl_ns = config.integer("NVSHARE_METRICS_STALE_TTL_SEC") * _NS_PER_SEC
         self._learns_gpus = config.text("NVSHARE_GPUS") in ("auto", "nvml")
         self._overheads = Overheads()
         self._activity = Activity()
         self._paging = Paging()
         self._siblings = Siblings()
         self._listed: dict[str, frozenset[Process]] = {}  # by GPU: processes of ours that NVML lists there
-        interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
+        interval_ns = config.integer("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
         self._work_told_ns: dict[str, int] = {}
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
         debug_labels = config.switched_on("NVSHARE_METRICS_DEBUG_LABELS")
@@ -82,39 +79,30 @@ class MetricsService:
             self._complain,
             self._note_step,
         )
-        pages = Pages(collector.scrape, collector.page, self._unready)
-        self._server = Server(pages.app(), _guard(config), daemon.bounds.metrics_connections)
-        self._listener = self._listen(config.text("NVSHARE_METRICS_ADDR"))
-        self._started_ns = self._hub.clock()
-
-    def _listen(self, address: str) -> Listener:
-        listening = bind(address)
-        bounds = self._daemon.bounds
-        listener = Listener(
-            self._loop, listening, self._server.welcome, self._server.full, bounds, self._hub.counters
-        )
-        self._server.room_made = listener.start
-        logs.info("metrics served", address=":".join(map(str, listening.getsockname()[:2])))
-        return listener
+        endpoints = Endpoints(collector.scrape, collector.page, self._unready)
+        self._port = _open_port(daemon, endpoints.app())
+        logs.info("metrics served", address=self._port.address)
+        self._started_ns = self._dispatcher.clock()
 
     def start(self) -> None:
         self._sampler.start()
-        self._listener.start()
+        self._port.start()
 
     def close(self) -> None:
         self._sampler.stop()
-        self._listener.close()
-        self._server.close()
+        self._port.close()
 
     def cards(self) -> Cards:
-        now_ns = self._hub.clock()
+        now_ns = self._dispatcher.clock()
         used_bytes = {reading.uuid: reading.used_bytes for reading in self._sampler.readings(now_ns)}
         sources = self._sampler.sources(now_ns)
         up = sources.pop(NVML).up
         return Cards(up, {key: CardWord(state.up, used_bytes.get(key)) for key, state in sources.items()})
 
     def _unready(self) -> str:
-        if self._roster.formers and any(gpu.returning.waits for gpu in self._hub.scheduler.gpus.values()):
+        if self._roster.expected and any(
+            gpu.returning.waits for gpu in self._dispatcher.scheduler.gpus.values()
+        ):
             return "clients of the former daemon have their time to come back"
         return self._daemon.unreachable()
 
@@ -146,13 +134,13 @@ class MetricsService:
 
     def _take(self, reading: GpuReading) -> None:
         """What a look at a GPU means for the scheduler."""
-        hub, now_ns = self._hub, self._hub.clock()
+        dispatcher, now_ns = self._dispatcher, self._dispatcher.clock()
         device = self._news_of(reading)
         if device is not None:
             logs.info("GPU found", gpu=device.key, index=device.number)
-            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
+            dispatcher.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
         looks = self._note_processes(reading)
-        gpu = hub.scheduler.gpus.get(reading.uuid)
+        gpu = dispatcher.scheduler.gpus.get(reading.uuid)
         if gpu is not None and reading.used_bytes is not None:
             residence = gpu.residence
             fits = residence.tenants_bytes <= gpu.safe_limit_bytes
@@ -162,8 +150,8 @@ class MetricsService:
                 self._overheads.presume(look.client, beside_bytes)
             strangers_bytes = residence.strangers_of(reading.used_bytes, paged_out_bytes)
             if strangers_bytes != residence.stranger_bytes:  # an event for nothing would be a checkpoint
-                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes, paged_out_bytes))
-        hub.counters.callbacks.add(hub.clock() - now_ns)
+                dispatcher.feed(events.GpuSampled(reading.uuid, reading.used_bytes, paged_out_bytes))
+        dispatcher.counters.callbacks.add(dispatcher.clock() - now_ns)
 
     def _news_of(self, reading: GpuReading) -> Device | None:
         """A GPU nobody knew, or knew like this. Of a list that was stated only the numbers are learned."""
@@ -174,7 +162,7 @@ class MetricsService:
             return None
         told = (reading.name or "", reading.simulated)
         device = Device(reading.uuid, reading.total_bytes, reading.index, *told)
-        news = inventory.learn(device) or device.key not in self._hub.scheduler.gpus
+        news = inventory.learn(device) or device.key not in self._dispatcher.scheduler.gpus
         return device if news else None
 
     def _note_processes(self, reading: GpuReading) -> list[Look]:
@@ -183,13 +171,13 @@ class MetricsService:
         NVML tells of processes, and a process may have several clients on a GPU: it counts once.
         """
         looks = []
-        members, on = self._roster.members, self._hub.scheduler.on
+        members, on = self._roster.members, self._dispatcher.scheduler.on
         percents: list[tuple[list[Client], int]] = []
         for seen, roles in self._seen_again(reading):
             if not on:
                 for member in roles:
                     self._activity.note(member.pod, seen.sm_percent, reading.taken_ns)
-            found = (self._hub.scheduler.clients.get(member.client) for member in roles)
+            found = (self._dispatcher.scheduler.clients.get(member.client) for member in roles)
             clients = [client for client in found if client is not None]
             if clients and seen.used_bytes is not None:
                 allocated_bytes = sum(c.tenant.memory.shares[c.key].used_bytes for c in clients)
@@ -217,7 +205,7 @@ class MetricsService:
 
     def _is_idle(self, member: Member, reading: GpuReading) -> bool:
         """NVML can see its process, and does not list it here: it has not even a context."""
-        client = self._hub.scheduler.clients.get(member.client)
+        client = self._dispatcher.scheduler.clients.get(member.client)
         if reading.processes is None or client is None or not client.tenant.habits.spans_gpus:
             return False
         return any(member.process in listed for listed in self._listed.values())
@@ -226,7 +214,7 @@ class MetricsService:
         """What NVML knows better than clients do."""
         before_ns = self._work_told_ns.get(reading.uuid)
         self._work_told_ns[reading.uuid] = reading.taken_ns
-        gpu = self._hub.scheduler.gpus.get(reading.uuid)
+        gpu = self._dispatcher.scheduler.gpus.get(reading.uuid)
         if gpu is None or before_ns is None:
             return
         length_ns = reading.taken_ns - before_ns
@@ -235,22 +223,24 @@ class MetricsService:
             for clients, percent in percents
             for part in self._siblings.divide(clients, percent * length_ns // 100)
         )
-        known = self._hub.scheduler.clients
+        known = self._dispatcher.scheduler.clients
         wanted = (_wants_nvml(known[client]) for client, _ in worked)
         if gpu.gpu_time.is_behind or any(wanted) or any(worked_ns for _, worked_ns in worked):
             complete = length_ns <= _LATE_INTERVALS * self._sampler.interval_ns
-            self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked, complete))
+            self._dispatcher.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked, complete))
 
     def _note_step(self, held_ns: int) -> None:
-        self._hub.counters.callbacks.add(held_ns)
-        self._hub.counters.scrape_steps.add(held_ns)
+        self._dispatcher.counters.callbacks.add(held_ns)
+        self._dispatcher.counters.scrape_steps.add(held_ns)
 
     def _complain(self, exporter: str, error: Exception) -> None:
-        self._hub.repeats.warning("exporter failed", logs.OURSELVES, exporter=exporter, why=repr(error))
+        self._dispatcher.repeats.warning(
+            "exporter failed", logs.OURSELVES, exporter=exporter, why=repr(error)
+        )
 
     def view(self) -> View:
         """Everything of this moment: in one callback, but for the books of GPUs."""
-        now_ns = self._hub.clock()
+        now_ns = self._dispatcher.clock()
         roster = self._roster
         members = list(roster.members.values())
         readings = self._sampler.readings(now_ns)
@@ -260,8 +250,8 @@ class MetricsService:
             wall_ns=wall_ns(),
             ttl_ns=self._ttl_ns,
             processes=processes,
-            managed=[*members, *roster.formers.values(), *roster.ended],
-            memory_sources=dict(self._hub.scheduler.limits.memory_sources),
+            managed=[*members, *roster.expected.values(), *roster.ended],
+            memory_sources=dict(self._dispatcher.scheduler.limits.memory_sources),
             nvml_up=self._sampler.up(),
             readings=readings,
             last_words=self._sampler.last_words(now_ns, readings),
@@ -269,14 +259,14 @@ class MetricsService:
             overheads=dict(self._overheads.baselines),
             worked_ns=self._activity.worked_ns(),
             figures=self._figures(len(processes)),
-            observation=self._hub.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
+            observation=self._dispatcher.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
             names=self._names,
             draining=frozenset(roster.drains.all()),
         )
 
     def _figures(self, clients: int) -> Figures:
-        counters, roster = self._hub.counters, self._roster
-        received, sent, health = counters.received, counters.sent, self._hub.scheduler.health
+        counters, roster = self._dispatcher.counters, self._roster
+        received, sent, health = counters.received, counters.sent, self._dispatcher.scheduler.health
         checkpoints = self._daemon.checkpoints()
         return Figures(
             messages={kind.name: received[kind] + sent[kind] for kind in MessageType},
@@ -293,43 +283,28 @@ class MetricsService:
             scrape_steps=loop_distribution(counters.scrape_steps, LOOP_EXPONENTS),
             standstill_ns=counters.standstills.sum_ns,
             clients=clients,
-            expected=len(roster.formers),
+            expected=len(roster.expected),
             unregistered=len(roster.unregistered),
-            scheduling_on=self._hub.scheduler.on,
+            scheduling_on=self._dispatcher.scheduler.on,
             checkpoints_written=checkpoints.written,
             checkpoints_failed=checkpoints.failed,
             checkpoint_age_ns=checkpoints.age_ns,
-            http_connections=self._server.open_connections(),
-            http_requests=self._server.requests(),
-            web_config_failures=self._server.config_failures(),
+            http_connections=self._port.server.open_connections(),
+            http_requests=self._port.server.requests(),
+            web_config_failures=self._port.server.config_failures(),
         )
 
 
-def bind(address: str) -> socket.socket:
-    """Listen at host:port, port or [v6]:port, as the settings have checked it. Raises StartError."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]") or "0.0.0.0"
+def _open_port(daemon: Daemon, app: ASGIApp) -> HttpPort:
+    config, bounds = daemon.config, daemon.bounds
+    address, web_config = config.text("NVSHARE_METRICS_ADDR"), config.text("NVSHARE_METRICS_WEB_CONFIG_FILE")
+    counters = daemon.roster.dispatcher.counters
     try:
-        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, where = found[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(where)
-        listening.listen(BACKLOG)
+        return HttpPort(app, address, web_config, bounds, counters, bounds.metrics_connections)
     except OSError as error:
         raise StartError(
             f"NVSHARE_METRICS_ADDR={address}: {error}; give another, or NVSHARE_METRICS_ENABLE=0"
         ) from error
-    listening.setblocking(False)
-    return listening
-
-
-def _guard(config: Config) -> Guard:
-    path = config.text("NVSHARE_METRICS_WEB_CONFIG_FILE")
-    try:
-        return Guard(Path(path) if path else None, logs.warning)
-    except WebConfigError as error:
-        raise StartError(str(error)) from error
 
 
 def _wants_nvml(client: Client) -> bool:

@@ -17,8 +17,8 @@ from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, Observation, unpack
 from nvshare.exporters.names import PROCESS, Named, ProcessNames
 from nvshare.gpu.reading import GpuReading, SourceState
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
-from nvshare.node.counters import Durations
-from nvshare.pods.identity import Process
+from nvshare.pods.peer import Process
+from nvshare.runtime.durations import DurationHistogram
 
 Families = Iterator[Family | None]
 """None: nothing yet, but others may run now."""
@@ -143,7 +143,7 @@ def families_of(
         yield Family(metric, [sample(row) for row in batch])
 
 
-def loop_distribution(durations: Durations, exponents: tuple[int, ...]) -> Distribution:
+def loop_distribution(durations: DurationHistogram, exponents: tuple[int, ...]) -> Distribution:
     """Counts in powers of two, in fewer buckets."""
     counts, start = [], 0
     for exponent in exponents:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from nvshare.pods.cgroups import RUN_PREFIX
-from nvshare.pods.identity import Process, process_of
+from nvshare.pods.peer import Process, process_of
 
 _QUIET_V1: Final = ("freezer", "pids", "devices")
 _NAME: Final = re.compile(rf"{RUN_PREFIX}(?P<pid>[0-9]+)-(?P<start>[0-9]+)")

@@ -24,9 +24,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from nvshare.local.node import Node, NodeError, NodePlan, end_with_parent
 from nvshare.local.screen import Screen, told_to_end
 from nvshare.local.summary import TenantRow, as_lines, as_table, on_terminal
+from nvshare.local.supervisor import Node, NodeError, NodePlan, end_with_parent
 from nvshare.local.up import describe
 
 CARDS: Final = "t4:2"

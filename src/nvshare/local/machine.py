@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from nvshare.node.config import MACHINE_SOCK_DIR
-from nvshare.node.controlling import Controller, NoDaemon, NotPermitted, Rejected
-from nvshare.node.directories import SCHEDULER_SOCKET
+from nvshare.client.control import ControlClient, NoDaemon, NotPermitted, Rejected
+from nvshare.runtime.paths import MACHINE_SOCK_DIR, SCHEDULER_SOCKET
 
 _ANSWER_SEC: Final = 5
 
@@ -26,7 +25,7 @@ def machine_node() -> MachineNode | None:
     if os.geteuid() == 0:
         return None
     try:
-        answer = Controller(Path(MACHINE_SOCK_DIR), SCHEDULER_SOCKET).ask(
+        answer = ControlClient(Path(MACHINE_SOCK_DIR), SCHEDULER_SOCKET).ask(
             "GET", "/v1/gpus", timeout_sec=_ANSWER_SEC
         )
     except NotPermitted:

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nvshare.client.control import ControlClient
 from nvshare.core.units import counted, format_bytes
 from nvshare.gpu.inventory import Device, GpuError, Inventory
 from nvshare.local import cgroup
 from nvshare.local.job import adopted, run_job
 from nvshare.local.libraries import InterposerMissingError, interposer_library
-from nvshare.local.limit_words import describe, says_anything
+from nvshare.local.limit_description import describe, says_anything
 from nvshare.local.state import Simulated, search_path
-from nvshare.node.controlling import Controller
 from nvshare.sim.gpu import SimulatorError, library_directory
 
 
@@ -101,8 +101,10 @@ def _simulated(status: dict[str, Any]) -> Simulated | None:
         raise InterposerMissingError(str(error)) from error
 
 
-def run(order: RunOrder, control: Controller) -> int:
-    """The command's exit code. Raises as Controller does, RunInputError, JobError, InterposerMissingError."""
+def run(order: RunOrder, control: ControlClient) -> int:
+    """The command's exit code. Raises what ControlClient.ask raises, RunInputError, JobError and
+    InterposerMissingError.
+    """
     status = control.ask("GET", "/v1/status")
     simulated = _simulated(status)
     environment = job_environment(os.environ, status["sock_dir"], interposer_library(), simulated)

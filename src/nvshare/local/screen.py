@@ -15,10 +15,10 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
+from nvshare.client.control import NoDaemon
 from nvshare.core.units import counted, times
-from nvshare.local.node import Node
 from nvshare.local.summary import Look, Summary, Totals, as_lines, as_table, on_terminal
-from nvshare.node.controlling import NoDaemon
+from nvshare.local.supervisor import Node
 
 REFRESH_SEC: Final = 1.0
 LINES_EVERY_SEC: Final = 10.0

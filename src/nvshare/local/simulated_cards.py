@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from nvshare.local.state import Simulated
-from nvshare.node import directories
 from nvshare.node.checkpoint import boot_id
 from nvshare.node.users import Users
+from nvshare.runtime import directories
 from nvshare.sim.gpu import SimulatedNode, library_directory
 
 _SEED: Final = "seed"

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from nvshare.node import directories
-from nvshare.pods.identity import Process, process_of
+from nvshare.pods.peer import Process, process_of
+from nvshare.runtime import directories
 
 _DIRECTORY: Final = "node"
 _FILE: Final = "state.json"

@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
+from nvshare.client.control import NoDaemon
 from nvshare.core.units import counted, format_bytes
-from nvshare.local.node import END_SEC, Node, NodeError, NodePlan
 from nvshare.local.ports import tell_of_metrics
 from nvshare.local.screen import Screen, told_to_end
 from nvshare.local.state import read_failure, read_state, write_failure
 from nvshare.local.summary import gpu_name
-from nvshare.node.controlling import NoDaemon
-from nvshare.pods.identity import open_process
+from nvshare.local.supervisor import END_SEC, Node, NodeError, NodePlan
+from nvshare.pods.peer import open_process
 
 _ANSWER_BYTES_MAX: Final = 65_536
 

@@ -19,8 +19,6 @@ from typing import Final
 
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 
-TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 OPENMETRICS_END: Final = "# EOF\n"
 UNITS: Final = ("bytes", "seconds", "ratio", "celsius", "watts", "joules", "hertz", "percent", "ms")
 _WHOLE_MOST: Final = 2.0**63

@@ -26,11 +26,8 @@ from nvshare.core.events import GpuSeen, Restored
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.checkpoint import Gathering
 from nvshare.core.view.snapshot import Checkpoint, ClientRecord, DepartedRecord, PodRecord
-from nvshare.node import environment, files, logs
-from nvshare.node.files import Unusable
-from nvshare.node.members import Member
-from nvshare.node.runs import OF_ITS_USER
-from nvshare.node.salvage import (
+from nvshare.node import environment_limits
+from nvshare.node.checkpoint_repair import (
     FIGURES,
     KINDS,
     DepartedRow,
@@ -43,8 +40,12 @@ from nvshare.node.salvage import (
     fit_totals,
     usable_rows,
 )
-from nvshare.pods.identity import Process
+from nvshare.node.members import Member
+from nvshare.node.runs import OF_ITS_USER
+from nvshare.pods.peer import Process
 from nvshare.pods.tenancy import Run
+from nvshare.runtime import files, logs
+from nvshare.runtime.files import Unusable
 
 VERSION: Final = 2
 FILE: Final = "checkpoint"
@@ -99,7 +100,7 @@ class Draft(NamedTuple):
     number: int
     core: Gathering  # finished
     members: dict[int, Member]
-    formers: dict[int, Member]
+    expected: dict[int, Member]
     runs: dict[Process, Run]
     draining: tuple[str, ...] = ()  # GPUs
     journal: int = 0  # the last entry it covers
@@ -114,7 +115,7 @@ def saved_from(draft: Draft) -> Saved:
     core = draft.core.result()
     told = {record.client: record for record in core.clients}
     live = [(member, told[client]) for client, member in draft.members.items() if client in told]
-    live += [(former, former.told) for former in draft.formers.values() if former.told is not None]
+    live += [(former, former.told) for former in draft.expected.values() if former.told is not None]
     return Saved(
         version=VERSION,
         boot_id=boot_id(),
@@ -187,7 +188,7 @@ def core_part(saved: Saved, alive: list[Member]) -> Checkpoint:
     """
     pods = {member.pod for member in alive}
     started = pods | {run.pod for _, _, run in saved.runs}
-    here = {environment.SOURCE: pods, **dict.fromkeys(OF_ITS_USER, started)}
+    here = {environment_limits.SOURCE: pods, **dict.fromkeys(OF_ITS_USER, started)}
     return Checkpoint(
         clients=tuple(m.told for m in alive if m.told is not None),
         limits=tuple(row for row in saved.limits if row[1] not in here or row[0] in here[row[1]]),

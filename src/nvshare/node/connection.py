@@ -28,11 +28,11 @@ from nvshare.core.effects import (
 )
 from nvshare.core.limits import PodLimits
 from nvshare.node.bounds import FIGURE_MAX
+from nvshare.node.effect_frames import FRAMES, TELLERS
 from nvshare.node.fair_queue import Owner
 from nvshare.node.request_heads import begins_request
 from nvshare.node.stream import Stream
-from nvshare.node.telling import FRAMES, TELLERS
-from nvshare.pods.identity import Peer
+from nvshare.pods.peer import Peer
 from nvshare.wire.codec import Decoder, encode, format_client_id
 from nvshare.wire.dialects import V3, Dialect
 from nvshare.wire.faults import RemoteProtocolError
@@ -51,9 +51,9 @@ class Connection:
     __slots__ = (
         "_corked",
         "_decoder",
+        "_dispatcher",
         "_frames",
         "_held",
-        "_hub",
         "_read_bytes",
         "_tellers",
         "client",
@@ -84,10 +84,10 @@ class Connection:
         self.dialect: Dialect = V3
         self.ended_by = "ended"  # a key of DISCONNECTS
         self.handshake: asyncio.TimerHandle | None = None
-        self._hub = roster.hub
+        self._dispatcher = roster.dispatcher
         self._read_bytes = roster.bounds.read_bytes
         self._decoder = Decoder()
-        self.stream = Stream(roster.hub.loop, connected)
+        self.stream = Stream(roster.dispatcher.loop, connected)
         self._frames: dict[type[Any], bytes] = {}
         self._tellers: dict[type[Any], Callable[[Any], bytes]] = {}
         self._corked = False  # what is said is kept, and sent as one in the loop's next round
@@ -121,28 +121,28 @@ class Connection:
             elif self.state is not State.CLOSED:
                 self._receive(data)
         except Exception as error:
-            self._hub.note_bug(f"a message of client {self.client:016x}", error)
+            self._dispatcher.note_bug(f"a message of client {self.client:016x}", error)
             self.abort()
 
     def _receive(self, data: bytes) -> None:
-        hub = self._hub
-        now_ns = hub.clock()
+        dispatcher = self._dispatcher
+        now_ns = dispatcher.clock()
         fault: RemoteProtocolError | None = None
         try:
             messages = self._decoder.feed(data)
         except RemoteProtocolError as error:
             messages, fault = list(error.messages_before), error
-        received = hub.counters.received
+        received = dispatcher.counters.received
         for message in messages:
             kind: int = message[0]  # its type, the quick way
             received[kind] += 1
             event = self._event_of(kind, message) if self.state is _REGISTERED else None
             if event is not None:
-                hub.take(event, now_ns)
+                dispatcher.take(event, now_ns)
             else:
                 self._take(message)
-                now_ns = hub.clock()  # it may have fed the core by itself
-        hub.arm(now_ns)
+                now_ns = dispatcher.clock()  # it may have fed the core by itself
+        dispatcher.arm(now_ns)
         if fault is not None and self.state is not State.CLOSED:
             self.roster.note_refused(self.peer, fault.reason, str(fault))
             self.ended_by = "protocol"
@@ -157,7 +157,7 @@ class Connection:
         owner.remove(self)
         self.stream.close()
         for fault, count in self._decoder.ignored.items():
-            self._hub.counters.events[f"ignored_{fault}"] += count
+            self._dispatcher.counters.events[f"ignored_{fault}"] += count
         self.state = State.CLOSED
         self.roster.connection_ended(self)
 
@@ -196,7 +196,7 @@ class Connection:
                     self.ended_by = "protocol"
                     self.abort()
             else:
-                self._hub.counters.events[f"ignored_{state}"] += 1
+                self._dispatcher.counters.events[f"ignored_{state}"] += 1
             return
         self.state = state
         if self._decoder.dialect is not None:
@@ -236,7 +236,7 @@ class Connection:
             return
         teller = self._tellers.get(type(effect))
         if teller is not None:
-            if self._hub.announcing:
+            if self._dispatcher.announcing:
                 self._announce(effect)
             if isinstance(effect, TellScheduling) and self.dialect.version < V3.version:
                 self._write(self._frames[Drop])  # its answer tells that all it sends behind is new
@@ -256,7 +256,7 @@ class Connection:
         """
         if not self._corked:
             self._corked = True
-            self._hub.loop.call_soon(self._uncork)
+            self._dispatcher.loop.call_soon(self._uncork)
 
     def _uncork(self) -> None:
         held, self._held = self._held, b""
@@ -309,7 +309,7 @@ class Connection:
     def _write(self, frame: bytes) -> None:
         if self.owner is None:
             return
-        self._hub.counters.sent[frame[0]] += 1
+        self._dispatcher.counters.sent[frame[0]] += 1
         if self._corked:
             self._held += frame
         else:
@@ -324,13 +324,13 @@ class Connection:
             self.abort()  # the peer is gone, or has missed something
             return
         if kept_bytes > self.roster.bounds.output_bytes:
-            self._hub.counters.events["output_overflow"] += 1
+            self._dispatcher.counters.events["output_overflow"] += 1
             self.ended_by = "overflow"
             self.abort()
 
     def _announce(self, effect: Effect) -> None:
         """A line that operators' tools look for: what is sent, to whom it is sent."""
-        repeats, owner = self._hub.repeats, self._hub.announcing
+        repeats, owner = self._dispatcher.repeats, self._dispatcher.announcing
         client = f"{effect[0]:016x}"
         if isinstance(effect, TellMemoryLimit):
             repeats.info("Sending UPDATE_LIMIT", owner, client=client, bytes=effect.limit_bytes)
@@ -340,12 +340,12 @@ class Connection:
     def abort(self) -> None:
         """End the connection: from now on it is told nothing. The rest follows in the loop's next round."""
         self.state = State.CLOSED
-        if self._hub.told.get(self.client) is self:
-            del self._hub.told[self.client]
+        if self._dispatcher.connections.get(self.client) is self:
+            del self._dispatcher.connections[self.client]
         self._end_soon()
 
     def _end_soon(self) -> None:
-        self._hub.loop.call_soon(self.end)
+        self._dispatcher.loop.call_soon(self.end)
 
 
 def figure(said: int) -> int:

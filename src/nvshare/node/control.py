@@ -28,17 +28,17 @@ from nvshare.core.gpu import Gpu
 from nvshare.core.tenant import Tenant
 from nvshare.core.view.report import GpuReport, snapshot_client, snapshot_tenant
 from nvshare.core.view.snapshot import ClientSnapshot, TenantSnapshot
-from nvshare.node.askers import Asker, asker_of
 from nvshare.node.control_actions import Actions
 from nvshare.node.control_answers import EXPLAINED, BadRequest, Forbidden, NotFound, as_json, body_of
-from nvshare.node.hub import Hub
+from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.members import Member
-from nvshare.node.pieces import in_pieces
+from nvshare.node.problems import Cards, problems
+from nvshare.node.requesters import Requester, requester_of
 from nvshare.node.roster import Roster
-from nvshare.node.verdict import Cards, problems
-from nvshare.pods.identity import Process, process_of, run_cgroup_of
 from nvshare.pods.owners import namespace_of
+from nvshare.pods.peer import Process, process_of, run_cgroup_of
 from nvshare.pods.tenancy import Run
+from nvshare.runtime.cooperative import in_pieces
 from nvshare.wire.codec import format_client_id
 from nvshare.wire.messages import QUANTUM_MAX_SEC
 
@@ -70,7 +70,7 @@ class RunBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ControlContext:
     """What the routes need."""
 
     roster: Roster
@@ -85,17 +85,17 @@ class Desk:
 class _Page(Response):
     """JSON that may be long, made and sent in pieces. Starlette's own such response loads code for it."""
 
-    def __init__(self, parts: Iterator[bytes], hub: Hub) -> None:
+    def __init__(self, parts: Iterator[bytes], dispatcher: Dispatcher) -> None:
         super().__init__(media_type="application/json")
         del self.headers["content-length"]
         self._parts = parts
-        self._hub = hub
+        self._dispatcher = dispatcher
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         headers = self.raw_headers
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
-        hub = self._hub
-        async for piece in in_pieces(self._parts, hub.clock, hub.counters.callbacks.add):
+        dispatcher = self._dispatcher
+        async for piece in in_pieces(self._parts, dispatcher.clock, dispatcher.counters.callbacks.add):
             await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -109,14 +109,14 @@ def _listed(items: Iterator[object]) -> Iterator[bytes]:
 class Control:
     """The routes of version 1."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._roster = desk.roster
-        self._hub = desk.roster.hub
+    def __init__(self, context: ControlContext) -> None:
+        self._context = context
+        self._roster = context.roster
+        self._dispatcher = context.roster.dispatcher
 
     def app(self) -> Starlette:
         """For operators."""
-        actions = Actions(self._roster, self._desk.kept)
+        actions = Actions(self._roster, self._context.kept)
         routes = [
             Route("/v1/status", self.status),
             *self._common_routes(),
@@ -130,7 +130,7 @@ class Control:
 
     def users_app(self) -> Starlette:
         """For users of the machine."""
-        actions = Actions(self._roster, self._desk.kept)
+        actions = Actions(self._roster, self._context.kept)
         routes = [
             Route("/v1/status", self.users_status),
             *self._common_routes(),
@@ -157,41 +157,41 @@ class Control:
                 "core": core_kind(),
                 "pid": os.getpid(),
                 "epoch": f"{roster.epoch:016x}",
-                "uptime_ns": roster.hub.clock() - self._desk.started_ns,
-                "scheduling_on": roster.hub.scheduler.on,
+                "uptime_ns": roster.dispatcher.clock() - self._context.started_ns,
+                "scheduling_on": roster.dispatcher.scheduler.on,
                 "clients": len(roster.members),
-                "expected_back": len(roster.formers),
+                "expected_back": len(roster.expected),
                 "unregistered": len(roster.unregistered),
-                "gpus": len(roster.hub.scheduler.gpus),
+                "gpus": len(roster.dispatcher.scheduler.gpus),
                 "simulated_gpus": sum(device.simulated for device in roster.inventory.devices()),
                 "draining_gpus": roster.drains.all(),
-                "settings": asdict(roster.hub.scheduler.settings),
-                "health": _health(roster.hub.scheduler.health),
-                **self._desk.status(),
+                "settings": asdict(roster.dispatcher.scheduler.settings),
+                "health": _health(roster.dispatcher.scheduler.health),
+                **self._context.status(),
                 "simulated": _simulated(),
                 "problems": problems(
-                    roster.hub.scheduler,
-                    roster.hub.counters,
-                    self._desk.cards(),
-                    self._desk.faults(),
+                    roster.dispatcher.scheduler,
+                    roster.dispatcher.counters,
+                    self._context.cards(),
+                    self._context.faults(),
                 ),
-                "counters": roster.hub.counters.as_dict(),
+                "counters": roster.dispatcher.counters.as_dict(),
             }
         )
 
     async def users_status(self, request: Request) -> Response:
         """What a user needs to run something, and what root lets him have."""
-        peer, roster = asker_of(request).peer, self._roster
+        peer, roster = requester_of(request).peer, self._roster
         assert peer is not None
         answer = {
             "version": __version__,
             "pid": os.getpid(),
-            "uptime_ns": roster.hub.clock() - self._desk.started_ns,
-            "scheduling_on": roster.hub.scheduler.on,
-            "gpus": len(roster.hub.scheduler.gpus),
+            "uptime_ns": roster.dispatcher.clock() - self._context.started_ns,
+            "scheduling_on": roster.dispatcher.scheduler.on,
+            "gpus": len(roster.dispatcher.scheduler.gpus),
             "clients": roster.owners.clients(peer.uid),
             "draining_gpus": roster.drains.all(),
-            "sock_dir": self._desk.status()["sock_dir"],
+            "sock_dir": self._context.status()["sock_dir"],
             "simulated": _simulated(),
             "namespace": namespace_of(peer.uid),
             "default": roster.owners.users.default(peer.uid, peer.groups)._asdict(),
@@ -200,19 +200,19 @@ class Control:
         return as_json(answer)
 
     async def gpus(self, request: Request) -> Response:
-        return _Page(self._gpus(asker_of(request)), self._hub)
+        return _Page(self._gpus(requester_of(request)), self._dispatcher)
 
-    def _owns(self, asker: Asker, pod: str) -> bool:
-        return asker.uid is None or asker.owns(self._roster.owners.owner(pod))
+    def _owns(self, requester: Requester, pod: str) -> bool:
+        return requester.uid is None or requester.owns(self._roster.owners.owner(pod))
 
-    def _gpus(self, asker: Asker) -> Iterator[bytes]:
-        scheduler, cards = self._hub.scheduler, self._desk.cards()
-        yield b'{"now_ns":%d,"gpus":[' % self._hub.clock()
+    def _gpus(self, requester: Requester) -> Iterator[bytes]:
+        scheduler, cards = self._dispatcher.scheduler, self._context.cards()
+        yield b'{"now_ns":%d,"gpus":[' % self._dispatcher.clock()
         for number, gpu in enumerate(list(scheduler.gpus.values())):
             report = GpuReport(gpu, self._look, scheduler.off_since_ns)
             yield b',{"tenants":[' if number else b'{"tenants":['
-            shown = (tenant for tenant in report.tenants() if self._owns(asker, tenant.pod))
-            yield from _listed(_tenant_row(asker.shown(tenant)) for tenant in shown)
+            shown = (tenant for tenant in report.tenants() if self._owns(requester, tenant.pod))
+            yield from _listed(_tenant_row(requester.shown(tenant)) for tenant in shown)
             summary = asdict(report.summary(()))
             del summary["tenants"]
             if not scheduler.on:  # whoever runs does so without asking
@@ -229,33 +229,33 @@ class Control:
         return {"name": device.name, "simulated": device.simulated} if device else _UNKNOWN_DEVICE
 
     def _index(self, key: str) -> int | None:
-        gpu = self._hub.scheduler.gpus.get(key)
+        gpu = self._dispatcher.scheduler.gpus.get(key)
         return None if gpu is None else gpu.index
 
     def _look(self, gpu: Gpu) -> int:
-        return self._hub.scheduler.look(gpu, self._hub.clock())
+        return self._dispatcher.scheduler.look(gpu, self._dispatcher.clock())
 
     async def clients(self, request: Request) -> Response:
-        return _Page(self._clients(asker_of(request)), self._hub)
+        return _Page(self._clients(requester_of(request)), self._dispatcher)
 
-    def _clients(self, asker: Asker) -> Iterator[bytes]:
-        gpus, formers = list(self._hub.scheduler.gpus.values()), list(self._roster.formers.values())
+    def _clients(self, requester: Requester) -> Iterator[bytes]:
+        gpus, expected = list(self._dispatcher.scheduler.gpus.values()), list(self._roster.expected.values())
         yield b'{"clients":['
-        yield from _listed(row for gpu in gpus for row in self._rows(asker, gpu))
+        yield from _listed(row for gpu in gpus for row in self._rows(requester, gpu))
         yield b'],"expected_back":['
-        yield from _listed(self._former_row(one) for one in formers if self._owns(asker, one.pod))
+        yield from _listed(self._former_row(one) for one in expected if self._owns(requester, one.pod))
         yield b"]}"
 
-    def _rows(self, asker: Asker, gpu: Gpu) -> Iterator[dict[str, object]]:
+    def _rows(self, requester: Requester, gpu: Gpu) -> Iterator[dict[str, object]]:
         for tenant in list(gpu.tenants.values()):
-            if not self._owns(asker, tenant.pod):
+            if not self._owns(requester, tenant.pod):
                 continue
             for client in list(tenant.clients.values()):
                 if tenant.clients.get(client.key) is client:  # it may have left meanwhile
                     yield self._client_row(tenant, client)
 
     def _client_row(self, tenant: Tenant, client: Client) -> dict[str, object]:
-        shown = snapshot_client(tenant, client, self._hub.scheduler.on)
+        shown = snapshot_client(tenant, client, self._dispatcher.scheduler.on)
         member = self._roster.members.get(client.key)
         return {
             "client": format_client_id(client.key),
@@ -289,67 +289,73 @@ class Control:
 
     async def tenant(self, request: Request) -> Response:
         pod = self._pod(request)
-        scheduler = self._hub.scheduler
+        scheduler = self._dispatcher.scheduler
         found = [
             _tenant_row(
-                asker_of(request).shown(snapshot_tenant(gpu, tenant, self._look(gpu), scheduler.off_since_ns))
+                requester_of(request).shown(
+                    snapshot_tenant(gpu, tenant, self._look(gpu), scheduler.off_since_ns)
+                )
             )
             | {"gpu_index": gpu.index}
             for gpu in scheduler.gpus.values()
             if (tenant := gpu.tenants.get(pod)) is not None
         ]
-        expected = [self._former_row(m) for m in self._roster.formers.values() if m.pod == pod]
+        expected = [self._former_row(m) for m in self._roster.expected.values() if m.pod == pod]
         if not found and not expected:
             raise NotFound(f"{pod} has no process on this node; nvshare ctl clients lists those that have")
-        answer = {"pod": pod, "now_ns": self._hub.clock(), "tenants": found, "expected_back": expected}
+        answer = {"pod": pod, "now_ns": self._dispatcher.clock(), "tenants": found, "expected_back": expected}
         return as_json(answer)
 
     def _pod(self, request: Request) -> str:
         """The pod that is asked for, if it is the asker's. Others are to him as if they were not there."""
-        asker = asker_of(request)
-        pod = asker.pod(request.path_params["pod"])
-        if not self._owns(asker, pod):
+        requester = requester_of(request)
+        pod = requester.pod(request.path_params["pod"])
+        if not self._owns(requester, pod):
             raise NotFound(f"no pod of yours is called {pod}; nvshare ctl clients shows those that there are")
         return pod
 
     async def quotas(self, request: Request) -> Response:
-        asker, limits = asker_of(request), self._hub.scheduler.limits
-        pods = {pod for gpu in self._hub.scheduler.gpus.values() for pod in gpu.tenants} | {*limits.books()}
+        requester, limits = requester_of(request), self._dispatcher.scheduler.limits
+        pods = {pod for gpu in self._dispatcher.scheduler.gpus.values() for pod in gpu.tenants} | {
+            *limits.books()
+        }
         rows = (
-            msgspec.json.encode(self._limits(pod, asker)) for pod in sorted(pods) if self._owns(asker, pod)
+            msgspec.json.encode(self._limits(pod, requester))
+            for pod in sorted(pods)
+            if self._owns(requester, pod)
         )
-        return _Page(_between(b'{"quotas":[', rows, b"]}"), self._hub)
+        return _Page(_between(b'{"quotas":[', rows, b"]}"), self._dispatcher)
 
     async def quota(self, request: Request) -> Response:
-        pod, asker = self._pod(request), asker_of(request)
+        pod, requester = self._pod(request), requester_of(request)
         if request.method == "GET":
-            return as_json(self._limits(pod, asker))
-        if asker.uid is not None and not self._roster.is_here(pod):
+            return as_json(self._limits(pod, requester))
+        if requester.uid is not None and not self._roster.is_here(pod):
             raise NotFound(f"nothing of {pod} is here; start it with nvshare run --pod NAME first")
-        word = LimitsSet(pod, asker.source)
+        word = LimitsSet(pod, requester.source)
         if request.method == "PUT":
-            word = self._added(pod, asker.source, await body_of(request, QuotaBody))
+            word = self._added(pod, requester.source, await body_of(request, QuotaBody))
         try:
-            self._roster.set_limits(word, asker.owner)
+            self._roster.set_limits(word, requester.owner)
         except ValueError as error:
             raise BadRequest(str(error)) from error
-        return as_json(self._limits(pod, asker))
+        return as_json(self._limits(pod, requester))
 
-    def _limits(self, pod: str, asker: Asker) -> dict[str, object]:
-        """What holds for a pod, what would without a ceiling, who said what, and as whom the asker would."""
-        limits = self._hub.scheduler.limits
+    def _limits(self, pod: str, requester: Requester) -> dict[str, object]:
+        """The limits in force, those without a ceiling, each source's own, and the requester's source."""
+        limits = self._dispatcher.scheduler.limits
         return {
             "pod": pod,
             "limits": limits.of(pod)._asdict(),
             "asked": limits.asked(pod)._asdict(),
             "said": limits.said(pod),
-            "asker": asker.source,
+            "asker": requester.source,
         }
 
     def _added(self, pod: str, source: str, body: QuotaBody | RunBody) -> LimitsSet:
         """A source's new word on a pod; what it does not name stays as that source said before."""
         said = (body.memory_bytes, body.core_percent, _share(body.policy))
-        before = self._roster.hub.scheduler.limits.said_by(pod, source)
+        before = self._roster.dispatcher.scheduler.limits.said_by(pod, source)
         memory_bytes, core_percent, share = (
             old if new is None else new for new, old in zip(said, before, strict=True)
         )
@@ -371,41 +377,43 @@ class Control:
 
     async def runs(self, request: Request) -> Response:
         """``nvshare run`` tells which process it is about to become, and for which pod."""
-        body, asker = await body_of(request, RunBody), asker_of(request)
-        pod = asker.pod(body.pod)
-        if not self._owns(asker, pod) or ":" in pod:
+        body, requester = await body_of(request, RunBody), requester_of(request)
+        pod = requester.pod(body.pod)
+        if not self._owns(requester, pod) or ":" in pod:
             raise BadRequest(f"{pod!r} is no pod to run in; accepted: [namespace/]name")
-        process, cgroup = self._runner(asker, body.pid)
+        process, cgroup = self._runner(requester, body.pid)
         word = self._added(pod, "run", body)
         try:
             if not self._roster.runs.add(process, Run(pod, cgroup)):
                 raise NotFound(f"no process has pid {body.pid}")
-            if asker.peer is not None:
-                self._roster.owners.apply(pod, asker.peer)
-            self._roster.set_limits(word, asker.owner)
+            if requester.peer is not None:
+                self._roster.owners.apply(pod, requester.peer)
+            self._roster.set_limits(word, requester.owner)
         except ValueError as error:
             raise BadRequest(str(error)) from error
-        not_kept = await self._desk.kept()  # what it starts cannot register it again, should the daemon die
-        return as_json({**self._limits(pod, asker), "cgroup": cgroup, "not_kept": not_kept}, 201)
+        not_kept = (
+            await self._context.kept()
+        )  # what it starts cannot register it again, should the daemon die
+        return as_json({**self._limits(pod, requester), "cgroup": cgroup, "not_kept": not_kept}, 201)
 
-    def _runner(self, asker: Asker, pid: int) -> tuple[Process, str]:
+    def _runner(self, requester: Requester, pid: int) -> tuple[Process, str]:
         """The process that runs something, and the cgroup it made for that.
 
         A user's is the one that asks, whatever it says. A cgroup can be trusted where only root can make one,
         and so only by root's own daemon.
         """
-        if asker.peer is not None:
-            if self._roster.tenancy.runs_of(asker.peer.uid) >= self._roster.bounds.runs_per_uid:
+        if requester.peer is not None:
+            if self._roster.tenancy.runs_of(requester.peer.uid) >= self._roster.bounds.runs_per_uid:
                 most = self._roster.bounds.runs_per_uid
                 raise BadRequest(f"{most} runs of yours are there already; end some of them")
-            return asker.peer.process, ""
+            return requester.peer.process, ""
         process = process_of(pid)
         if process is None:
             raise NotFound(f"no process has pid {pid}")
         return process, run_cgroup_of(process) if os.geteuid() == 0 else ""
 
     async def token(self, _request: Request) -> Response:
-        return as_json({"token": self._desk.token})
+        return as_json({"token": self._context.token})
 
 
 def _tenant_row(tenant: TenantSnapshot) -> dict[str, object]:

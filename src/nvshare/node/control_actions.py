@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nvshare.gpu.inventory import PREFIX_MIN, Device, GpuError
-from nvshare.node import logs
-from nvshare.node.askers import Asker, asker_of
 from nvshare.node.control_answers import BadRequest, NotFound, as_json, body_of
+from nvshare.node.kill_outcomes import GRACE_SEC_MAX
 from nvshare.node.members import Member
-from nvshare.node.outcomes import GRACE_SEC_MAX
+from nvshare.node.requesters import Requester, requester_of
 from nvshare.node.roster import Roster
-from nvshare.pods.identity import Process
+from nvshare.pods.peer import Process
+from nvshare.runtime import logs
 
 SHOWN_MAX: Final = 64
 """Of those who are still on a GPU that is drained; the rest are counted."""
@@ -49,26 +49,26 @@ class Actions:
     def operators_routes(self) -> list[Route]:
         return [Route("/v1/drains/{gpu:path}", self.drain, methods=["GET", "PUT", "DELETE"])]
 
-    def _of(self, asker: Asker) -> list[Member]:
+    def _of(self, requester: Requester) -> list[Member]:
         """Whom he may end: a user what runs as himself, in his own pods."""
         everybody = self._roster.everybody()
-        if asker.uid is None:
+        if requester.uid is None:
             return everybody
-        own = [member for member in everybody if member.uid == asker.uid]
-        return [member for member in own if asker.owns(self._roster.owners.owner(member.pod))]
+        own = [member for member in everybody if member.uid == requester.uid]
+        return [member for member in own if requester.owns(self._roster.owners.owner(member.pod))]
 
     # ---- processes ---------------------------------------------------------------------------
 
     async def processes(self, request: Request) -> Response:
         """The registered processes of a pod, or the one with a pid; also those that are expected back."""
-        who, asker = request.path_params["who"], asker_of(request)
+        who, requester = request.path_params["who"], requester_of(request)
         if who.isascii() and who.isdigit():
             wanted = int(who[:19])
-            found = [m for m in self._of(asker) if m.process.pid == wanted]
+            found = [m for m in self._of(requester) if m.process.pid == wanted]
             nobody = f"no process with pid {who} uses a GPU here; nvshare ctl clients lists those that do"
         else:
-            pod = asker.pod(who)
-            found = [m for m in self._of(asker) if m.pod == pod]
+            pod = requester.pod(who)
+            found = [m for m in self._of(requester) if m.pod == pod]
             nobody = f"{pod} has no process on this node; nvshare ctl clients lists those that have"
         if not found:
             raise NotFound(nobody)
@@ -92,12 +92,12 @@ class Actions:
         ]
 
     def _role(self, member: Member) -> dict[str, object]:
-        gpu = self._roster.hub.scheduler.gpus.get(member.gpu)
+        gpu = self._roster.dispatcher.scheduler.gpus.get(member.gpu)
         index = gpu.index if gpu is not None else None
         return {"gpu": member.gpu, "index": index, "used_bytes": self._used_bytes(member)}
 
     def _used_bytes(self, member: Member) -> int:
-        client = self._roster.hub.scheduler.clients.get(member.client)
+        client = self._roster.dispatcher.scheduler.clients.get(member.client)
         return 0 if client is None else client.tenant.memory.shares[client.key].used_bytes
 
     async def kill(self, request: Request) -> Response:
@@ -110,11 +110,11 @@ class Actions:
         if not 1 <= len(body.processes) <= most_processes:
             raise BadRequest(f"{len(body.processes)} processes are named; accepted: 1 to {most_processes}")
         wanted = {Process(one.pid, one.start_ticks) for one in body.processes}
-        asker = asker_of(request)
-        found = [m for m in self._of(asker) if m.process in wanted]
+        requester = requester_of(request)
+        found = [m for m in self._of(requester) if m.process in wanted]
         if not found:
             raise NotFound("none of these processes uses a GPU any more")
-        if asker.uid is not None:
+        if requester.uid is not None:
             wanted = {member.process for member in found}
         rows = self._by_process(found)
         outcomes = await self._roster.terminations.end(wanted, body.grace_sec)
@@ -139,7 +139,7 @@ class Actions:
             else:
                 drains.end(device.key)
             words = "GPU is drained" if begins else "GPU is no longer drained"
-            self._roster.hub.repeats.info(words, logs.OPERATOR, gpu=device.key, index=device.number)
+            self._roster.dispatcher.repeats.info(words, logs.OPERATOR, gpu=device.key, index=device.number)
         not_kept = ""
         if request.method != "GET":
             not_kept = await self._kept()  # with who is there: after a crash they are not taken for newcomers
@@ -165,7 +165,7 @@ class Actions:
                 "command": member.command,
                 "pod": member.pod,
                 "used_bytes": self._used_bytes(member),
-                "expected_back": member.client in roster.formers,
+                "expected_back": member.client in roster.expected,
             }
             for member in here[:SHOWN_MAX]
         ]

@@ -1,53 +1,36 @@
-"""How many descriptors the daemon has, and what they are kept for.
+"""How many clients and connections the daemon admits with the descriptors it has.
 
-1. The soft limit is raised as far as the hard one lets us, and no further than could ever be of use.
-2. A client takes three at most: its socket, its pidfd, and the set in which it is read if it is its owner's
-   or its pod's first. So does a silent connection. Who is expected back counts as a client; its process takes
-   one, the pidfd. Where the limit is too small for all that the bounds permit, fewer are permitted: what
-   clients may take never touches what is kept for control, metrics and the daemon itself, and the clients of
-   no user or pod take more than half of theirs.
+A client takes three descriptors at most: its socket, its pidfd, and an epoll set if it is the first of its
+owner or pod. So does a silent connection. An expected client counts in full, though its process only takes a
+pidfd. With too few descriptors for all that the bounds permit, less is permitted: clients never touch the
+descriptors kept for control, metrics and the daemon itself, and no user or pod takes more than half of the
+clients'.
 """
 
 from __future__ import annotations
 
-import resource
 from dataclasses import replace
 from typing import Final
 
-from nvshare.node import logs
 from nvshare.node.bounds import Bounds
+from nvshare.runtime import logs
 
-MOST: Final = 65_536
 OWN: Final = 64
 """For the daemon itself: files, timers, threads, NVML."""
-_EACH: Final = 3
+_PER_CLIENT: Final = 3
 _FEWEST_SERVED: Final = 4  # connections to control and to metrics, and of users
 _FEWEST_CLIENTS: Final = 32
-"""With fewer it would serve nobody. Below that, accepting pauses when descriptors run out."""
-
-
-def raise_limit() -> int:
-    """As many descriptors as we may have; how many that is."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return MOST if soft == resource.RLIM_INFINITY else soft
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError) as error:
-        logs.warning("the limit on file descriptors cannot be raised", limit=soft, wanted=wanted, why=error)
-        return soft
-    return wanted
+"""With fewer the daemon would be of no use. Below that, accepting pauses when descriptors run out."""
 
 
 def needed(bounds: Bounds) -> int:
-    """For all that the bounds permit."""
+    """The descriptors for all that the bounds permit."""
     served = bounds.control_connections + bounds.metrics_connections + bounds.user_connections
-    return OWN + served + _EACH * (bounds.unregistered + bounds.clients)
+    return OWN + served + _PER_CLIENT * (bounds.unregistered + bounds.clients)
 
 
 def within(bounds: Bounds, limit: int) -> Bounds:
-    """What can be permitted with that many descriptors (rule 2)."""
+    """The bounds that can be kept with that many descriptors."""
     if limit >= needed(bounds):
         return bounds
     free = max(0, limit - OWN)
@@ -55,7 +38,7 @@ def within(bounds: Bounds, limit: int) -> Bounds:
     metrics = min(bounds.metrics_connections, max(_FEWEST_SERVED, free // 8))
     users = min(bounds.user_connections, max(_FEWEST_SERVED, free // 32))
     unregistered = min(bounds.unregistered, max(_FEWEST_CLIENTS, free // 16))
-    left = (free - control - metrics - users) // _EACH - unregistered
+    left = (free - control - metrics - users) // _PER_CLIENT - unregistered
     clients = min(bounds.clients, max(_FEWEST_CLIENTS, left))
     fewer = replace(
         bounds,

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from nvshare.node.bounds import Bounds
-from nvshare.node.hub import Hub
+from nvshare.node.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from nvshare.node.connection import Connection
@@ -86,7 +86,7 @@ class Owner:
         self._holding: dict[Connection, None] = {}
         self._backlogged = False  # it had more to say than was read
         self._overspent = False  # it took all of its share, or more
-        queue.hub.loop.add_reader(self._epoll.fileno(), self._ready)
+        queue.dispatcher.loop.add_reader(self._epoll.fileno(), self._ready)
 
     # ---- who belongs to it -------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Owner:
             self._close()
 
     def _close(self) -> None:
-        self._queue.hub.loop.remove_reader(self._epoll.fileno())
+        self._queue.dispatcher.loop.remove_reader(self._epoll.fileno())
         self._queue.forget(self)
         self._epoll.close()
 
@@ -169,7 +169,7 @@ class Owner:
     def read(self) -> None:
         """As much as its share of the round allows."""
         queue = self._queue
-        clock = queue.hub.clock
+        clock = queue.dispatcher.clock
         began_ns = clock()
         ends_ns = began_ns + queue.share_ns()
         if self._backlogged:
@@ -179,11 +179,11 @@ class Owner:
             more = self._read_batch(ends_ns)
         self._overspent = clock() >= ends_ns
         self._note_backlog(self._overspent)
-        queue.hub.counters.callbacks.add(clock() - began_ns)
+        queue.dispatcher.counters.callbacks.add(clock() - began_ns)
 
     def _read_batch(self, ends_ns: int) -> bool:
         """Whether there may be more to read, and time for it."""
-        clock = self._queue.hub.clock
+        clock = self._queue.dispatcher.clock
         found = self._epoll.poll(0, _BATCH)
         more = len(found) == _BATCH
         for fd, _ in found:
@@ -203,7 +203,7 @@ class Owner:
 
     def _read_holders(self, ends_ns: int) -> None:
         """Rule 5. Half of its time: those who say without end that they are about to let go are no better."""
-        clock = self._queue.hub.clock
+        clock = self._queue.dispatcher.clock
         half_ns = (clock() + ends_ns) // 2
         for waited_for in (self._dropping, self._holding):
             for connection in [*islice(waited_for, _HOLDERS_FIRST)]:
@@ -224,8 +224,8 @@ class Owner:
 class FairQueue:
     """All owners."""
 
-    def __init__(self, hub: Hub, bounds: Bounds) -> None:
-        self.hub = hub
+    def __init__(self, dispatcher: Dispatcher, bounds: Bounds) -> None:
+        self.dispatcher = dispatcher
         self._round_ns = bounds.round_ns
         self._least_ns = bounds.round_least_ns
         self._owners: dict[str, Owner] = {}
@@ -255,15 +255,15 @@ class FairQueue:
         """After all who are ready now."""
         if not self._line_called:
             self._line_called = True
-            self.hub.loop.call_soon(self._read_line)
+            self.dispatcher.loop.call_soon(self._read_line)
 
     def _read_line(self) -> None:
         self._line_called = False
-        ends_ns = self.hub.clock() + self._round_ns
+        ends_ns = self.dispatcher.clock() + self._round_ns
         for owner in list(self._line):
             if self._line.pop(owner, True) is None:  # reading another may have ended it
                 owner.read()
-            if self.hub.clock() >= ends_ns:
+            if self.dispatcher.clock() >= ends_ns:
                 break
         if self._line:
             self._call_line()

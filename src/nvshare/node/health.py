@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from nvshare.core.audit import Health
-from nvshare.node import logs
+from nvshare.runtime import logs
 
 TOLD_AGAIN_NS: Final = 10_000_000_000
 

@@ -27,8 +27,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from nvshare.node import files, logs
-from nvshare.node.files import Unusable
+from nvshare.runtime import files, logs
+from nvshare.runtime.files import Unusable
 
 FILE: Final = "journal"
 FAILED: Final = "journal_failed"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nvshare.core.view.snapshot import ClientRecord
-from nvshare.pods.identity import Process
+from nvshare.pods.peer import Process
 
 if TYPE_CHECKING:
     from nvshare.node.connection import Connection

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from nvshare.pods.cgroups import UNSEEN, Place
-from nvshare.pods.identity import Peer, others_in_containers
+from nvshare.pods.peer import Peer, others_in_containers
 from nvshare.wire.messages import Message
 
 WAITING_MAX: Final = 256

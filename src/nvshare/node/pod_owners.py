@@ -15,21 +15,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nvshare.core.events import LimitsSet
 from nvshare.core.limits import CEILING, DEFAULT
-from nvshare.node.hub import Hub
+from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.members import Member
-from nvshare.node.pieces import in_pieces
 from nvshare.node.users import Users
-from nvshare.pods.identity import Peer, owner_of
 from nvshare.pods.owners import PROCESS
 from nvshare.pods.owners import owner_of as owner_of_pod
+from nvshare.pods.peer import Peer, owner_of
+from nvshare.runtime.cooperative import in_pieces
 
 SetLimits = Callable[[LimitsSet, str], object]
 
 
 class PodOwners:
-    def __init__(self, hub: Hub, formers: Mapping[int, Member], set_limits: SetLimits) -> None:
-        self._hub = hub
-        self._formers = formers
+    def __init__(self, dispatcher: Dispatcher, expected: Mapping[int, Member], set_limits: SetLimits) -> None:
+        self._dispatcher = dispatcher
+        self._expected = expected
         self._set_limits = set_limits
         self._serves = os.geteuid() == 0  # only root's daemon has users
         self._pods: dict[int, Counter[str]] = {}  # by user: how many processes each of his pods has
@@ -57,7 +57,7 @@ class PodOwners:
         owner = owner_of_pod(pod)
         if owner is None and pod.startswith(PROCESS):
             here = (uid for uid, pods in self._pods.items() if pod in pods)
-            expected = (former.uid for former in self._formers.values() if former.pod == pod)
+            expected = (former.uid for former in self._expected.values() if former.pod == pod)
             owner = next(here, None)
             owner = next(expected, None) if owner is None else owner
         return owner
@@ -77,22 +77,27 @@ class PodOwners:
         default, ceiling = self.users.default(owner, groups), self.users.ceiling(owner, groups)
         for source, terms in ((DEFAULT, default), (CEILING, ceiling)):
             said = (terms.memory_bytes, terms.core_percent, None)
-            if self._hub.scheduler.limits.said_by(pod, source) != said:
+            if self._dispatcher.scheduler.limits.said_by(pod, source) != said:
                 self._set_limits(LimitsSet(pod, source, *said), owner_of(peer))
 
     def take(self, users: Users, members: Iterable[Member]) -> None:
         """Rule 2."""
         changed, self.users = users != self.users, users
         if changed:
-            self._applying = self._hub.loop.create_task(self._apply_to(list(members)))
+            self._applying = self._dispatcher.loop.create_task(self._apply_to(list(members)))
 
     async def _apply_to(self, members: list[Member]) -> None:
-        hub = self._hub
-        async for _ in in_pieces(self._apply_each(members), hub.clock, hub.counters.callbacks.add):
+        dispatcher = self._dispatcher
+        async for _ in in_pieces(
+            self._apply_each(members), dispatcher.clock, dispatcher.counters.callbacks.add
+        ):
             pass
 
     def _apply_each(self, members: list[Member]) -> Iterator[None]:
         for member in members:
-            if member.connection is not None and self._hub.told.get(member.client) is member.connection:
+            if (
+                member.connection is not None
+                and self._dispatcher.connections.get(member.client) is member.connection
+            ):
                 self.apply(member.pod, member.connection.peer)
                 yield

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from nvshare.pods.identity import Peer
+from nvshare.pods.peer import Peer
 
 _METHODS: Final = frozenset(b"GPD")  # GET, PUT, POST, DELETE
 TakeRequest = Callable[[socket.socket, Peer, bytes], None]

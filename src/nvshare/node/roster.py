@@ -23,27 +23,26 @@ from nvshare.core import events
 from nvshare.core.account import NEVER
 from nvshare.core.limits import PodLimits
 from nvshare.gpu.inventory import Device, GpuError, Inventory
-from nvshare.node import logs, members
+from nvshare.node import members
 from nvshare.node.bounds import Bounds
+from nvshare.node.capacity import Capacity
 from nvshare.node.connection import Connection, figure
+from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.drains import GPU_DRAINING, Drains
-from nvshare.node.environment import EnvironmentLimits
+from nvshare.node.environment_limits import EnvironmentLimits
+from nvshare.node.expected_processes import ExpectedProcesses
 from nvshare.node.fair_queue import FairQueue
-from nvshare.node.former_processes import FormerProcesses
-from nvshare.node.hub import Hub
 from nvshare.node.journal import Came, Entry, Journal, Left, Said
 from nvshare.node.members import NO_CLIENT, Ended, Member, Role
 from nvshare.node.operators import Operators
-from nvshare.node.places import Places
 from nvshare.node.pod_owners import PodOwners
 from nvshare.node.request_heads import TakeRequest, refuse_request
 from nvshare.node.runs import OF_ITS_USER, Runs
 from nvshare.node.termination import Terminations
 from nvshare.node.unregistered import Unregistered
 from nvshare.pods.cgroups import HOST, Place
-from nvshare.pods.identity import (
+from nvshare.pods.peer import (
     PEER_DEAD,
-    Exhausted,
     IdentityError,
     Peer,
     Process,
@@ -54,6 +53,8 @@ from nvshare.pods.identity import (
     unseen_peer,
 )
 from nvshare.pods.tenancy import Tenancy
+from nvshare.runtime import logs
+from nvshare.runtime.listener import Exhausted
 from nvshare.wire.dialects import V3
 from nvshare.wire.lifecycle import State
 from nvshare.wire.messages import LIMIT_SOURCES, Message, MessageType
@@ -66,41 +67,47 @@ NOT_KNOWN: Final = PodLimits(memory_bytes=0, core_percent=0)
 
 class Roster:
     def __init__(
-        self, hub: Hub, inventory: Inventory, tenancy: Tenancy, bounds: Bounds, own_place: Place, epoch: int
+        self,
+        dispatcher: Dispatcher,
+        inventory: Inventory,
+        tenancy: Tenancy,
+        bounds: Bounds,
+        own_place: Place,
+        epoch: int,
     ) -> None:
-        self.hub = hub
+        self.dispatcher = dispatcher
         self.inventory = inventory
         self.tenancy = tenancy
         self.bounds = bounds
         self.epoch = epoch
         self.members: dict[int, Member] = {}
-        self.formers: dict[int, Member] = {}
+        self.expected: dict[int, Member] = {}
         self.ended: deque[Ended] = deque(maxlen=bounds.clients)  # the last ones
-        self._absent: dict[Role, list[Member]] = {}  # members and formers without a connection
+        self._absent: dict[Role, list[Member]] = {}  # members and expected without a connection
         self.unregistered = Unregistered(bounds)
-        self._places = Places(bounds)
-        self._former_processes = FormerProcesses(hub.loop, self.forget_former)
-        self.runs = Runs(hub, tenancy, self._places.has_pod, self._withdraw)
-        self.owners = PodOwners(hub, self.formers, self.set_limits)
+        self._capacity = Capacity(bounds)
+        self._expected_processes = ExpectedProcesses(dispatcher.loop, self.forget_former)
+        self.runs = Runs(dispatcher, tenancy, self._capacity.has_pod, self._withdraw)
+        self.owners = PodOwners(dispatcher, self.expected, self.set_limits)
         self.take_request: TakeRequest = refuse_request
-        self._environment = EnvironmentLimits(hub, self._places.clients_of, self.set_limits)
+        self._environment = EnvironmentLimits(dispatcher, self._capacity.clients_of, self.set_limits)
         self.drains = Drains()
-        self.terminations = Terminations(hub, self.members, self.formers)
+        self.terminations = Terminations(dispatcher, self.members, self.expected)
         self._operators = Operators(own_place, self._obey, self.note_refused)
-        self._queue = FairQueue(hub, bounds)
+        self._queue = FairQueue(dispatcher, bounds)
         self._came: dict[Role, int] = {}  # when a process last registered or resumed
         self.journal: Journal | None = None
 
     def everybody(self) -> list[Member]:
-        """Members, then formers."""
-        return [*self.members.values(), *self.formers.values()]
+        """Members, then expected."""
+        return [*self.members.values(), *self.expected.values()]
 
     # ---- connections -------------------------------------------------------------------------
 
     def welcome(self, connection_socket: socket.socket) -> None:
-        now_ns = self.hub.clock()
+        now_ns = self.dispatcher.clock()
         if has_hung_up(connection_socket):  # who it was costs far more to find out
-            self.hub.counters.events["hung_up_unheard"] += 1
+            self.dispatcher.counters.events["hung_up_unheard"] += 1
             connection_socket.close()
             return
         refusal = ""
@@ -122,12 +129,12 @@ class Roster:
                 os.close(pidfd)
             raise Exhausted(str(error)) from error
         self._find_place(connection)
-        connection.handshake = self.hub.loop.call_later(
+        connection.handshake = self.dispatcher.loop.call_later(
             self.bounds.handshake_ns / 1e9, self._handshake_over, connection
         )
         if pidfd >= 0:
-            self.hub.loop.add_reader(pidfd, self._process_ended, connection)
-        self.hub.counters.callbacks.add(self.hub.clock() - now_ns)
+            self.dispatcher.loop.add_reader(pidfd, self._process_ended, connection)
+        self.dispatcher.counters.callbacks.add(self.dispatcher.clock() - now_ns)
 
     def _find_place(self, connection: Connection) -> None:
         pushed_out = self.unregistered.add(connection, owner_of(connection.peer))
@@ -156,15 +163,15 @@ class Roster:
             connection.pidfd = -1
             return
         member.connection = None
-        self.hub.counters.disconnects[connection.ended_by] += 1
+        self.dispatcher.counters.disconnects[connection.ended_by] += 1
         self._absent.setdefault(members.role(member), []).append(member)
-        self.hub.told.pop(member.client, None)
-        self.hub.feed(events.ClientDisconnected(member.client))
+        self.dispatcher.connections.pop(member.client, None)
+        self.dispatcher.feed(events.ClientDisconnected(member.client))
         self._tell("client disconnected", member)
 
     def _close_pidfd(self, pidfd: int) -> None:
         if pidfd >= 0:
-            self.hub.loop.remove_reader(pidfd)
+            self.dispatcher.loop.remove_reader(pidfd)
             os.close(pidfd)
 
     # ---- ends --------------------------------------------------------------------------------
@@ -181,12 +188,12 @@ class Roster:
         connection.pidfd = -1
         # What it said before may be an operator's word, and has not been read yet.
         connection.refusal = connection.refusal or PEER_DEAD
-        self.hub.loop.call_later(self.bounds.last_words_ns / 1e9, connection.abort)
+        self.dispatcher.loop.call_later(self.bounds.last_words_ns / 1e9, connection.abort)
 
     def _member_gone(self, member: Member, why: str, reason: str = "replaced") -> None:
         self._strike_out(member, reason)
         self.ended.append(members.ended(member))
-        self.hub.feed(events.ProcessGone(member.client))
+        self.dispatcher.feed(events.ProcessGone(member.client))
         self._tell("client gone", member, why=why)
         self.runs.forget_soon(member.pod)
 
@@ -194,10 +201,10 @@ class Roster:
         """Out of our books, with its connection; the core is told by whoever calls."""
         del self.members[member.client]
         self._give_place_back(member)
-        self.hub.told.pop(member.client, None)
+        self.dispatcher.connections.pop(member.client, None)
         self._close_pidfd(member.pidfd)
         if member.connection is not None:
-            self.hub.counters.disconnects[reason] += 1
+            self.dispatcher.counters.disconnects[reason] += 1
             member.connection.pidfd = -1
             member.connection.abort()
         else:
@@ -210,38 +217,38 @@ class Roster:
             del self._absent[role]
 
     def _withdraw_environment(self, member: Member) -> None:
-        if self._places.has_pod(member.pod):
+        if self._capacity.has_pod(member.pod):
             return
         self._environment.withdraw(member.pod, members.owner(member))
-        said = self.hub.scheduler.limits.said(member.pod)
+        said = self.dispatcher.scheduler.limits.said(member.pod)
         if any(source in said for source in OF_ITS_USER) and not self.tenancy.has_run(member.pod):
             self._withdraw(member.pod, OF_ITS_USER, members.owner(member))
 
     def _withdraw(self, pod: str, sources: tuple[str, ...], owner: str = logs.OPERATOR) -> None:
         for source in sources:
-            if self.hub.scheduler.limits.said_by(pod, source) != (None, None, None):
+            if self.dispatcher.scheduler.limits.said_by(pod, source) != (None, None, None):
                 self.set_limits(events.LimitsSet(pod, source), owner)
 
     def is_here(self, pod: str) -> bool:
         """A process of it is registered, or a run."""
-        return self._places.has_pod(pod) or self.tenancy.has_run(pod)
+        return self._capacity.has_pod(pod) or self.tenancy.has_run(pod)
 
     def _take_place(self, member: Member) -> None:
-        self._places.take(member)
+        self._capacity.take(member)
         self.owners.count(member, 1)
 
     def _give_place_back(self, member: Member) -> None:
-        self._places.give_back(member)
+        self._capacity.give_back(member)
         self.owners.count(member, -1)
 
     def note_refused(self, peer: Peer, reason: str, detail: str) -> None:
-        self.hub.counters.refused[reason] += 1
+        self.dispatcher.counters.refused[reason] += 1
         fields = {"reason": reason, "pid": peer.process.pid, "uid": peer.uid, "detail": detail}
-        self.hub.repeats.warning("refused", owner_of(peer), **fields)
+        self.dispatcher.repeats.warning("refused", owner_of(peer), **fields)
 
     def _tell(self, words: str, member: Member, **fields: object) -> None:
         named = {"client": f"{member.client:016x}", "pod": member.pod, "gpu": member.gpu, **fields}
-        self.hub.repeats.info(words, members.owner(member), **named)
+        self.dispatcher.repeats.info(words, members.owner(member), **named)
 
     # ---- rights ------------------------------------------------------------------------------
 
@@ -260,12 +267,12 @@ class Roster:
             self.set_scheduling(message.type is MessageType.SCHED_ON)
 
     def set_slice(self, seconds: int) -> None:
-        self.hub.repeats.info("slice set", logs.OPERATOR, seconds=seconds)
-        self.hub.feed(events.SliceSet(seconds * 1_000_000_000))
+        self.dispatcher.repeats.info("slice set", logs.OPERATOR, seconds=seconds)
+        self.dispatcher.feed(events.SliceSet(seconds * 1_000_000_000))
 
     def set_scheduling(self, on: bool) -> None:
-        self.hub.repeats.info("scheduling set", logs.OPERATOR, on=on)
-        self.hub.feed(events.SchedulingSet(on))
+        self.dispatcher.repeats.info("scheduling set", logs.OPERATOR, on=on)
+        self.dispatcher.feed(events.SchedulingSet(on))
 
     # ---- limits ------------------------------------------------------------------------------
 
@@ -273,22 +280,22 @@ class Roster:
         return self.limits(self.members[client].pod).core_percent
 
     def limits(self, pod: str) -> PodLimits:
-        return self.hub.scheduler.limits.of(pod)
+        return self.dispatcher.scheduler.limits.of(pod)
 
     def terms(self, client: int) -> tuple[int, int, int]:
         """For TERMS."""
         member = self.members[client]
-        limits, gpu = self.limits(member.pod), self.hub.scheduler.gpus.get(member.gpu)
+        limits, gpu = self.limits(member.pod), self.dispatcher.scheduler.gpus.get(member.gpu)
         sources = (limits.memory_source, limits.core_source)
         memory_source, core_source = (LIMIT_SOURCES.index(source) for source in sources)
         return memory_source, core_source, gpu.residence.total_bytes if gpu is not None else 0
 
     def _tell_terms(self, pod: str) -> None:
         """To all of its processes."""
-        for gpu in self.hub.scheduler.gpus.values():
+        for gpu in self.dispatcher.scheduler.gpus.values():
             tenant = gpu.tenants.get(pod)
             for client in tenant.clients if tenant is not None else ():
-                connection = self.hub.told.get(client)
+                connection = self.dispatcher.connections.get(client)
                 if connection is not None:
                     connection.tell_terms()
 
@@ -297,28 +304,32 @@ class Roster:
 
         Raises ValueError, and nothing has happened.
         """
-        before, after = self.limits(word.pod), self.hub.scheduler.limits.after(*word)
+        before, after = self.limits(word.pod), self.dispatcher.scheduler.limits.after(*word)
         self._keep_word(word)
         if after.memory_bytes != before.memory_bytes:
             words = f"Memory limit changed for pod {word.pod}"
             figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}
-            self.hub.repeats.info("Memory limit changed", owner, words, source=after.memory_source, **figures)
+            self.dispatcher.repeats.info(
+                "Memory limit changed", owner, words, source=after.memory_source, **figures
+            )
         if after.core_percent != before.core_percent:
             words = f"Compute limit changed for pod {word.pod}"
             figures = {"from_percent": before.core_percent, "to_percent": after.core_percent}
-            self.hub.repeats.info("Compute limit changed", owner, words, source=after.core_source, **figures)
-        self.hub.announcing = owner  # each connection tells what it sends, and when it does
+            self.dispatcher.repeats.info(
+                "Compute limit changed", owner, words, source=after.core_source, **figures
+            )
+        self.dispatcher.announcing = owner  # each connection tells what it sends, and when it does
         try:
-            self.hub.feed(word)
+            self.dispatcher.feed(word)
         finally:
-            self.hub.announcing = ""
+            self.dispatcher.announcing = ""
         if (after.memory_source, after.core_source) != (before.memory_source, before.core_source):
             self._tell_terms(word.pod)
         return after
 
     def _keep_word(self, word: events.LimitsSet) -> None:
         """Once, however often it is said."""
-        if self.hub.scheduler.limits.said_by(word.pod, word.source) != word[2:]:
+        if self.dispatcher.scheduler.limits.said_by(word.pod, word.source) != word[2:]:
             self._keep(Said(*word))
 
     def _keep(self, entry: Entry) -> None:
@@ -341,13 +352,13 @@ class Roster:
             self._refuse(connection, error.reason, f"gpu {message.gpu_uuid!r}", pod)
             return
         if passed_over:
-            self.hub.counters.events["pod_claim_passed_over"] += 1
-        if device.key in self.drains and not self._places.has_role((peer.process, pod, device.key)):
+            self.dispatcher.counters.events["pod_claim_passed_over"] += 1
+        if device.key in self.drains and not self._capacity.has_role((peer.process, pod, device.key)):
             self._refuse(connection, GPU_DRAINING, f"gpu {device.key}, pod {pod}", pod)
             return
         self._supersede(connection, pod, device.key)
         self.owners.apply(pod, peer)
-        reason = self._places.crowded(pod, owner_of(peer), bool(peer.place.pod_uid))
+        reason = self._capacity.crowded(pod, owner_of(peer), bool(peer.place.pod_uid))
         if not reason and self.owners.too_many(peer, pod):
             reason = "too_many_pods"
         if reason:
@@ -357,10 +368,10 @@ class Roster:
         if message.memory_limit_bytes and connection.dialect.version >= V3.version:
             self._environment.say(pod, message.memory_limit_bytes, owner_of(peer))
         member = self._enter(connection, pod, device.key)
-        self._note_came(member, self.hub.clock())
+        self._note_came(member, self.dispatcher.clock())
         self._keep_client(member)
         version = connection.dialect.version
-        self.hub.feed(events.ClientRegistered(member.client, pod, device.key, version))
+        self.dispatcher.feed(events.ClientRegistered(member.client, pod, device.key, version))
         self._registered(connection, member, "client registered")
 
     def _device(self, text: str, version: int, owner: str) -> Device:
@@ -377,14 +388,16 @@ class Roster:
     def _forget_unused_gpus(self) -> bool:
         """Those that clients made up and have left; whether there were any."""
         kept = self.drains
-        unused = [key for key in self.inventory.believed() if key not in kept and self.hub.forget_gpu(key)]
+        unused = [
+            key for key in self.inventory.believed() if key not in kept and self.dispatcher.forget_gpu(key)
+        ]
         for key in unused:
             self.inventory.forget(key)
         return bool(unused)
 
     def see(self, device: Device) -> None:
-        if device.key not in self.hub.scheduler.gpus:
-            self.hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
+        if device.key not in self.dispatcher.scheduler.gpus:
+            self.dispatcher.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
 
     def _refuse(self, connection: Connection, reason: str, detail: str, pod: str = "") -> None:
         """It is told what its pod may have, if that is known, and keeps to that without us."""
@@ -395,7 +408,7 @@ class Roster:
 
     def _enter(self, connection: Connection, pod: str, gpu: str, client: int = 0) -> Member:
         """Under an id of its own, or the one that a former daemon gave it."""
-        while client in NO_CLIENT or client in self.members or client in self.formers:
+        while client in NO_CLIENT or client in self.members or client in self.expected:
             client = secrets.randbits(64)
         peer = connection.peer
         in_pod = bool(peer.place.pod_uid)
@@ -404,13 +417,15 @@ class Roster:
         member = Member(client, peer.process, peer.uid, *terms, owner=owner_of(peer), image=peer.image)
         self.members[client] = member
         self._take_place(member)
-        self.hub.told[client] = connection
+        self.dispatcher.connections[client] = connection
         connection.become(client, pod)
         return member
 
     def _keep_client(self, member: Member, former: int = 0) -> None:
         whose = (*member.process, member.uid, member.in_pod, member.pod, member.gpu, member.epoch)
-        came = Came(self.hub.clock(), member.client, former, *whose, owner=member.owner, image=member.image)
+        came = Came(
+            self.dispatcher.clock(), member.client, former, *whose, owner=member.owner, image=member.image
+        )
         self._keep(came)
 
     def _registered(self, connection: Connection, member: Member, words: str) -> None:
@@ -433,7 +448,7 @@ class Roster:
         other_program = absent.image and newcomer.peer.image and absent.image != newcomer.peer.image
         if absent.gave_up or other_program or newcomer.dialect.version < V3.version:
             return False
-        client = self.hub.scheduler.clients.get(absent.client)
+        client = self.dispatcher.scheduler.clients.get(absent.client)
         if client is None:  # nobody knows how much it had taken of its lease
             return self.limits(absent.pod).memory_bytes > 0
         share = client.tenant.memory.shares[absent.client]
@@ -443,47 +458,47 @@ class Roster:
 
     def expect(self, former: Member) -> bool:
         """A member of the former life; False if its process is dead, or there is no place to keep for it."""
-        why: object = self._places.crowded(former.pod, members.owner(former), former.in_pod)
+        why: object = self._capacity.crowded(former.pod, members.owner(former), former.in_pod)
         if not why:
             try:
-                if not self._former_processes.watch(former):
+                if not self._expected_processes.watch(former):
                     return False
             except OSError as error:
                 why = error
         if why:
-            self.hub.repeats.warning(
+            self.dispatcher.repeats.warning(
                 "a client of the previous daemon is not expected back", members.owner(former), why=why
             )
             return False
         former.command = command_of(former.process.pid)
-        self.formers[former.client] = former
+        self.expected[former.client] = former
         self._take_place(former)
         self._absent.setdefault(members.role(former), []).append(former)
         return True
 
     def forget_formers(self) -> None:
         """All of them, for another roster: nobody has been told of them yet."""
-        for former in self.formers.values():
-            self._former_processes.forget(former)
-        self.formers.clear()
+        for former in self.expected.values():
+            self._expected_processes.forget(former)
+        self.expected.clear()
 
     def forget_former(self, former: Member) -> None:
-        if former.client not in self.formers:
+        if former.client not in self.expected:
             return
         self._stop_expecting(former)
         self.ended.append(members.ended(former))
-        self.hub.feed(events.FormerGone(former.client, former.gpu))
+        self.dispatcher.feed(events.FormerGone(former.client, former.gpu))
         self._withdraw_environment(former)
         self.runs.forget_soon(former.pod)
 
     def _stop_expecting(self, former: Member) -> None:
-        del self.formers[former.client]
+        del self.expected[former.client]
         self._give_place_back(former)
         self._no_longer_absent(former)
-        self._former_processes.forget(former)
+        self._expected_processes.forget(former)
 
     def resume(self, connection: Connection, message: Message) -> None:
-        former = self.formers.get(message.id) or self.members.get(message.id)
+        former = self.expected.get(message.id) or self.members.get(message.id)
         epoch, held_ns, busy_ns, used_bytes, request, reserve_seq, reserve_bytes, worked_ns = (
             message.arguments
         )
@@ -495,7 +510,7 @@ class Roster:
             self._refuse(connection, reason or "unknown_client", f"RESUME of {message.id:016x}")
             return
         restarted = former.client not in self.members
-        now_ns = self.hub.clock()
+        now_ns = self.dispatcher.clock()
         if not restarted and self._resumes_too_soon(former, connection, message, now_ns):
             return
         self._note_came(former, now_ns)
@@ -508,7 +523,7 @@ class Roster:
         if not restarted:
             self._keep_client(member, former.client)
         self.owners.apply(member.pod, connection.peer)  # they may be others than the former daemon's
-        self.hub.feed(
+        self.dispatcher.feed(
             events.ClientResumed(
                 client=member.client,
                 pod=member.pod,
@@ -532,9 +547,9 @@ class Roster:
         rest_ns = self._came.get(members.role(former), -NEVER) + self.bounds.resume_every_ns - now_ns
         if rest_ns <= 0:
             return False
-        self.hub.counters.events["resumes_delayed"] += 1
+        self.dispatcher.counters.events["resumes_delayed"] += 1
         delay_ms = rest_ns // 1_000_000 + 2  # the loop's timers have whole milliseconds, and may be early
-        self.hub.loop.call_later(delay_ms / 1000, self._resume_at_last, connection, message)
+        self.dispatcher.loop.call_later(delay_ms / 1000, self._resume_at_last, connection, message)
         return True
 
     def _resume_at_last(self, connection: Connection, message: Message) -> None:
@@ -563,7 +578,7 @@ class Roster:
 
     def say_ending(self) -> None:
         """To all clients, so that who waits for the GPU runs on at once."""
-        for connection in list(self.hub.told.values()):
+        for connection in list(self.dispatcher.connections.values()):
             connection.say_ending()
 
     def close(self) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from nvshare.core.limits import OF_OWNER
-from nvshare.node import logs
-from nvshare.node.hub import Hub
-from nvshare.pods.identity import Process, open_process
+from nvshare.node.dispatcher import Dispatcher
+from nvshare.pods.peer import Process, open_process
 from nvshare.pods.tenancy import Run, Tenancy
+from nvshare.runtime import logs
 
 OF_ITS_USER: Final = ("user", *OF_OWNER)
 """Sources of limits that end with the pod's last run and last process."""
@@ -22,13 +22,13 @@ OF_ITS_USER: Final = ("user", *OF_OWNER)
 class Runs:
     def __init__(
         self,
-        hub: Hub,
+        dispatcher: Dispatcher,
         tenancy: Tenancy,
         is_used: Callable[[str], bool],
         withdraw: Callable[[str, tuple[str, ...]], None],
     ) -> None:
         """``is_used`` tells whether a pod has processes; ``withdraw`` takes back what sources said on it."""
-        self._hub = hub
+        self._dispatcher = dispatcher
         self._tenancy = tenancy
         self._is_used = is_used
         self._withdraw = withdraw
@@ -43,8 +43,8 @@ class Runs:
         except ValueError:
             os.close(pidfd)
             raise
-        self._hub.loop.add_reader(pidfd, self._ended, process, pidfd)
-        self._hub.changed = True
+        self._dispatcher.loop.add_reader(pidfd, self._ended, process, pidfd)
+        self._dispatcher.changed = True
         return True
 
     def restore(self, process: Process, run: Run) -> None:
@@ -60,17 +60,17 @@ class Runs:
 
     def forget_soon(self, pod: str) -> None:
         """After this callback: who leaves may be about to register afresh in it."""
-        self._hub.loop.call_soon(self._forget, pod)
+        self._dispatcher.loop.call_soon(self._forget, pod)
 
     def _ended(self, process: Process, pidfd: int) -> None:
-        self._hub.loop.remove_reader(pidfd)
+        self._dispatcher.loop.remove_reader(pidfd)
         os.close(pidfd)
         run = self._tenancy.end_run(process)
-        self._hub.changed = True
+        self._dispatcher.changed = True
         if run is not None:
             self._forget(run.pod)
 
     def _forget(self, pod: str) -> None:
         if not self._is_used(pod) and self._tenancy.forget_ended(pod):
-            self._hub.changed = True
+            self._dispatcher.changed = True
             self._withdraw(pod, ("run", *OF_ITS_USER))

@@ -20,10 +20,10 @@ from typing import Final
 
 from nvshare.core.account import NEVER
 from nvshare.node import members
-from nvshare.node.hub import Hub
+from nvshare.node.dispatcher import Dispatcher
+from nvshare.node.kill_outcomes import KILLED_WITHIN_SEC
 from nvshare.node.members import Member
-from nvshare.node.outcomes import KILLED_WITHIN_SEC
-from nvshare.pods.identity import Process, pidfd_pid
+from nvshare.pods.peer import Process, pidfd_pid
 
 MARK: Final = "mark"
 KILL: Final = "kill"
@@ -77,10 +77,12 @@ class _Target:
 
 
 class Terminations:
-    def __init__(self, hub: Hub, here: Mapping[int, Member], formers: Mapping[int, Member]) -> None:
-        self._hub = hub
+    def __init__(
+        self, dispatcher: Dispatcher, here: Mapping[int, Member], expected: Mapping[int, Member]
+    ) -> None:
+        self._dispatcher = dispatcher
         self._members = here
-        self._formers = formers
+        self._expected = expected
         self._told_ns: dict[int, int] = {}  # by client, when it was last said not to respond
         self._killed: set[Process] = set()  # once is enough, also for one that cannot be
         self.on_unresponsive = MARK
@@ -92,12 +94,12 @@ class Terminations:
         member = self._members.get(client)
         if member is None:
             return
-        now_ns = self._hub.clock()
+        now_ns = self._dispatcher.clock()
         told_ns = self._told_ns.get(client, -NEVER)
         action = ""
         if self.on_unresponsive == KILL and member.process not in self._killed:
             action = send(member.process, member.pidfd, signal.SIGKILL) or "killed"
-            self._hub.counters.killed["unresponsive"] += action == "killed"
+            self._dispatcher.counters.killed["unresponsive"] += action == "killed"
             self._killed.add(member.process)
         elif now_ns - told_ns > _TOLD_AGAIN_NS:
             action = "marked"
@@ -115,15 +117,15 @@ class Terminations:
     def _tell(self, words: str, member: Member, **fields: object) -> None:
         named = {"pod": member.pod, "pid": member.process.pid, "gpu": member.gpu, "command": member.command}
         client = f"{member.client:016x}"
-        self._hub.repeats.warning(words, members.owner(member), client=client, **named, **fields)
+        self._dispatcher.repeats.warning(words, members.owner(member), client=client, **named, **fields)
 
     # ---- by the operator ---------------------------------------------------------------------
 
     async def end(self, wanted: Set[Process], grace_sec: float) -> dict[Process, str]:
         """What became of each, in a word of ``outcomes``. Whoever is no client is gone, as far as we know."""
-        everybody = (*self._formers.values(), *self._members.values())
+        everybody = (*self._expected.values(), *self._members.values())
         found = {member.process: member for member in everybody if member.process in wanted}
-        targets = [_Target(member, self._hub.loop) for member in found.values()]
+        targets = [_Target(member, self._dispatcher.loop) for member in found.values()]
         try:
             outcomes = await self._end(targets, grace_sec)
         finally:
@@ -150,6 +152,6 @@ class Terminations:
         for target in targets:
             outcomes.setdefault(target.process, target.outcome or "survived")
             ended_by_us = outcomes[target.process] in ("terminated", "killed", "survived")
-            self._hub.counters.killed["operator"] += ended_by_us
+            self._dispatcher.counters.killed["operator"] += ended_by_us
             self._tell("client ended by the operator", target.member, outcome=outcomes[target.process])
         return outcomes

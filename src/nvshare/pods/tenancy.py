@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from nvshare.pods.identity import Peer, Process, ancestors
 from nvshare.pods.owners import owner_of
+from nvshare.pods.peer import Peer, Process, ancestors
 
 RUNS_MAX: Final = 4096
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")

@@ -1,0 +1,64 @@
+"""How many places clients have taken, in all, of each pod and of each owner.
+
+1. Who is expected back keeps its place: a restart of the daemon is no way to have more.
+2. An owner is a container, or a user outside of them, as for ``fair_queue``. A Kubernetes pod is bounded as a
+   pod alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from nvshare.node import members
+from nvshare.node.bounds import Bounds
+from nvshare.node.members import Member, Role
+
+
+class Capacity:
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._taken = 0
+        self._per_pod: Counter[str] = Counter()
+        self._per_owner: Counter[str] = Counter()
+        self._per_role: Counter[Role] = Counter()
+
+    def take(self, member: Member) -> None:
+        self._count(member, 1)
+
+    def give_back(self, member: Member) -> None:
+        self._count(member, -1)
+
+    def crowded(self, pod: str, owner: str, in_pod: bool) -> str:
+        """Why there is no place for one more; empty if there is."""
+        bounds = self._bounds
+        if self._taken >= bounds.clients:
+            return "too_many_clients"
+        if not in_pod and self._per_owner[owner] >= bounds.clients_per_uid:
+            return "too_many_of_user"
+        if self._per_pod[pod] >= bounds.clients_per_pod:
+            return "too_many_in_pod"
+        return ""
+
+    def clients_of(self, pod: str) -> int:
+        return self._per_pod[pod]
+
+    def has_pod(self, pod: str) -> bool:
+        """A process of it is here, or may come back."""
+        return pod in self._per_pod
+
+    def has_role(self, role: Role) -> bool:
+        """With a connection or without."""
+        return role in self._per_role
+
+    def _count(self, member: Member, step: int) -> None:
+        self._taken += step
+        _add(self._per_pod, member.pod, step)
+        _add(self._per_owner, members.owner(member), step)
+        _add(self._per_role, members.role(member), step)
+
+
+def _add(counter: Counter[Any], key: object, step: int) -> None:
+    counter[key] += step
+    if not counter[key]:
+        del counter[key]

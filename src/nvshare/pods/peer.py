@@ -1,0 +1,278 @@
+"""Who is at the other end of a socket, as the kernel tells it.
+
+1. A pidfd of the peer is held before anything is read about it. A process that the pidfd still shows alive
+   after the reading was the one read about: its pid cannot have been given away meanwhile.
+2. Kernels without SO_PEERPIDFD give only the pid. Then start time and cgroup are read before and after the
+   pidfd is opened and must agree.
+3. pid 0 means that the peer's pid is in a namespace we cannot see; without a pid there is no identity.
+4. Only files of /proc are read that never wait for the process: stat and cgroup, not cmdline or environ.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+from typing import Final, NamedTuple
+
+from nvshare.pods.cgroups import HOST, UNSEEN, Place, place_of, run_cgroups_of
+from nvshare.runtime.listener import EXHAUSTED, Exhausted
+
+SO_PEERPIDFD: Final = 77
+SO_PEERGROUPS: Final = 59
+_GROUPS_BYTES: Final = 1024  # as much as Python reads of a socket's option
+_CREDENTIALS: Final = struct.Struct("3i")
+_START_FIELD: Final = 19  # of what follows the command's closing bracket; field 22 of the manual page
+_PARENT_FIELD: Final = 1
+_CODE_FIELD: Final = 23  # where the program's code begins
+_STACK_FIELD: Final = 25  # where its stack begins; 0 if we may not know
+_PROC_BYTES: Final = 65_536
+ANCESTORS_MAX: Final = 64
+PEER_DEAD: Final = "peer_dead"
+
+
+class IdentityError(Exception):
+    """The peer cannot be told; ``reason`` is one word for the answer, the log and a counter."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+class Process(NamedTuple):
+    """One process for ever: a pid is reused, a pid with its start time is not."""
+
+    pid: int
+    start_ticks: int
+
+
+class Peer(NamedTuple):
+    """The process at the other end of a connection."""
+
+    process: Process
+    uid: int
+    place: Place
+    run_cgroups: tuple[str, ...] = ()
+    command: str = ""  # its name as it says itself, for people
+    groups: frozenset[int] = frozenset()  # all of them
+    image: str = ""  # changes when the process executes another program; empty if we may not know
+
+
+def owner_of(peer: Peer) -> str:
+    """Whose places a process takes: its pod's or container's, else its user's.
+
+    A container below ``user.slice`` counts for its user, who could name any number of them.
+    """
+    if peer.place.pod_uid:
+        return f"pod:{peer.place.pod_uid}"
+    if peer.place.container and peer.place != UNSEEN and "/" not in peer.place.container:
+        return f"container:{peer.place.container}"
+    return f"uid:{peer.uid}"
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _PROC_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _stat(pid: int) -> tuple[str, list[bytes]]:
+    """The command, and what follows it. It stands in brackets and may contain anything, brackets too."""
+    head, _, rest = _read(f"/proc/{pid}/stat").rpartition(b")")
+    return head.partition(b"(")[2].decode(errors="replace"), rest.split()
+
+
+def _stat_fields(pid: int) -> list[bytes]:
+    return _stat(pid)[1]
+
+
+def _image_of(fields: list[bytes]) -> str:
+    """The kernel lays a program out at random addresses, so the next one has others, the same one too."""
+    code, stack = fields[_CODE_FIELD], fields[_STACK_FIELD]
+    return "" if stack == b"0" else f"{int(code):x}-{int(stack):x}"
+
+
+def command_of(pid: int) -> str:
+    """Of the process that has this pid now: its name as it says itself; empty if there is none."""
+    try:
+        return _stat(pid)[0]
+    except OSError:
+        return ""
+
+
+def process_of(pid: int) -> Process | None:
+    """The process that has this pid now, or None."""
+    try:
+        return Process(pid, int(_stat_fields(pid)[_START_FIELD]))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def pidfd_dead(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def pidfd_pid(pidfd: int) -> int:
+    """Whose pidfd it is; -1 if that process has ended, or it is none."""
+    try:
+        fields = _read(f"/proc/self/fdinfo/{pidfd}").split()
+    except OSError:
+        return -1
+    return int(fields[fields.index(b"Pid:") + 1]) if b"Pid:" in fields else -1
+
+
+def open_process(process: Process) -> int | None:
+    """A pidfd of exactly this process, or None if it is gone."""
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    try:
+        if process_of(process.pid) == process and not pidfd_dead(pidfd):
+            return pidfd
+    except BaseException:
+        os.close(pidfd)
+        raise
+    os.close(pidfd)
+    return None
+
+
+def peer_credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """The peer's pid, uid and gid at the time it connected."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(raw)
+    return pid, uid, gid
+
+
+def peer_groups(connection: socket.socket, pid: int, gid: int) -> frozenset[int]:
+    """Its group and the others it had when it connected; those it has now if they are very many."""
+    try:
+        raw = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, _GROUPS_BYTES)
+        return frozenset({gid, *(number for (number,) in struct.iter_unpack("I", raw))})
+    except OSError as error:
+        if error.errno != errno.ERANGE:
+            return frozenset({gid})
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"Groups:"):
+            return frozenset({gid, *map(int, line.split()[1:])})
+    return frozenset({gid})
+
+
+def _peer_pidfd(connection: socket.socket, pid: int) -> int:
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno not in (errno.ENOPROTOOPT, errno.EOPNOTSUPP):
+            raise
+    before = (process_of(pid), _read(f"/proc/{pid}/cgroup"))
+    pidfd = os.pidfd_open(pid)
+    if (process_of(pid), _read(f"/proc/{pid}/cgroup")) != before:
+        os.close(pidfd)
+        raise IdentityError("peer_changed", f"pid {pid} changed hands or moved while it was looked at")
+    return pidfd
+
+
+def has_hung_up(connection: socket.socket) -> bool:
+    """And has said nothing, or it could be heard still."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def identify(connection: socket.socket) -> tuple[Peer, int]:
+    """The peer and a pidfd of it, which the caller closes."""
+    pid, uid, gid = peer_credentials(connection)
+    if pid <= 0:
+        raise IdentityError("pid_not_visible", "the peer's pid is not in our namespace; hostPID is needed")
+    try:
+        pidfd = _peer_pidfd(connection, pid)
+        try:
+            command, fields = _stat(pid)
+            process = Process(pid, int(fields[_START_FIELD]))
+            cgroups = _read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape")
+            groups = peer_groups(connection, pid, gid)
+            if pidfd_dead(pidfd):
+                raise IdentityError(PEER_DEAD, f"pid {pid} is dead")
+        except BaseException:
+            os.close(pidfd)
+            raise
+    except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise Exhausted from error
+        raise IdentityError(PEER_DEAD, f"pid {pid}: {error}") from error
+    told = (command, groups, _image_of(fields))
+    return Peer(process, uid, place_of(cgroups), run_cgroups_of(cgroups), *told), pidfd
+
+
+def unseen_peer(connection: socket.socket) -> Peer:
+    """One that has ended already: who connected is all that the kernel still tells."""
+    pid, uid, _gid = peer_credentials(connection)
+    return Peer(Process(pid, 0), uid, UNSEEN)
+
+
+def others_in_containers(own: Place) -> bool:
+    """Whether anybody on this machine is in a container that is not ours. Takes long: call it in a thread."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                place = place_of(_read(f"/proc/{name}/cgroup").decode(errors="surrogateescape"))
+            except OSError:
+                continue  # it has ended, or is hidden from us, as nobody of our user is
+            if place.contained and place != own:
+                return True
+    return False
+
+
+def run_cgroup_of(process: Process) -> str:
+    """The innermost cgroup around a process that a run may have made; empty if there is none."""
+    try:
+        found = run_cgroups_of(_read(f"/proc/{process.pid}/cgroup").decode(errors="surrogateescape"))
+    except OSError:
+        return ""
+    return found[0] if found and process_of(process.pid) == process else ""
+
+
+def peer_of_pid(pid: int) -> Peer | None:
+    """The process that has this pid now, as if it had connected, but of no user; None if it is gone."""
+    process = process_of(pid)
+    try:
+        cgroups = _read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if process is None or process_of(pid) != process:
+        return None
+    return Peer(process, -1, place_of(cgroups), run_cgroups_of(cgroups))
+
+
+def ancestors(process: Process) -> list[Process]:
+    """The process and its parents, nearest first, as far as they can be told for certain."""
+    found: list[Process] = []
+    pid = process.pid
+    while pid > 0 and len(found) < ANCESTORS_MAX:
+        try:
+            fields = _stat_fields(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            break
+        current = Process(pid, int(fields[_START_FIELD]))
+        if found and current.start_ticks > found[-1].start_ticks:
+            break  # a parent is older than its child: this pid has been reused
+        found.append(current)
+        pid = int(fields[_PARENT_FIELD])
+    return found
+
+
+def own_place() -> Place:
+    """Where we are ourselves."""
+    try:
+        return place_of(_read("/proc/self/cgroup").decode(errors="surrogateescape"))
+    except OSError:
+        return HOST

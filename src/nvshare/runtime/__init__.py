@@ -1,0 +1,1 @@
+"""The parts every daemon shares: settings, logs, signals, listeners, HTTP, bounded work on one event loop."""
