@@ -26,7 +26,7 @@ from nvshare.gpu.reading import GpuReading, ProcessReading, SourceState
 from nvshare.gpu.sampler import NVML
 from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.metrics.families import Distribution
-from nvshare.node.members import Ended
+from nvshare.node.member import EndedMember
 from nvshare.pods.peer import Process
 from nvshare.runtime.cooperative import PIECE_NS
 from tests.effort import Lines
@@ -65,7 +65,7 @@ class Node:
     def view(self) -> View:
         self.now_ns += SCRAPE_EVERY_NS
         gpus = self.scheduler.gpus
-        managed = [Ended(Process(key + 1, 7), f"GPU-{key % len(gpus)}") for key in range(CLIENTS)]
+        managed = [EndedMember(Process(key + 1, 7), f"GPU-{key % len(gpus)}") for key in range(CLIENTS)]
         readings = []
         for gpu in gpus.values():
             pids = [one.process.pid for one in managed if one.gpu == gpu.key]

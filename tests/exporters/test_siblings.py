@@ -11,7 +11,7 @@ from nvshare.core.habits import Habits
 from nvshare.exporters.service import MetricsService
 from nvshare.exporters.siblings import Siblings
 from nvshare.gpu.reading import GpuReading, ProcessReading
-from nvshare.node.members import Member
+from nvshare.node.member import Member
 from nvshare.pods.peer import Process
 from tests.node.harness import gpu_key
 
@@ -52,7 +52,11 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
     )
     service: Any = object.__new__(MetricsService)
     dispatcher = SimpleNamespace(scheduler=scheduler, feed=fed.append)
-    service.__dict__.update(_dispatcher=dispatcher, _roster=SimpleNamespace(members=members), _ttl_ns=SECOND)
+    service.__dict__.update(
+        _dispatcher=dispatcher,
+        _node=SimpleNamespace(members=SimpleNamespace(registered=members)),
+        _ttl_ns=SECOND,
+    )
     service.__dict__.update(_work_told_ns={gpu_key(): 0}, _siblings=Siblings(), _listed={})
     service.__dict__.update(
         _activity=SimpleNamespace(forget=lambda *_: None),

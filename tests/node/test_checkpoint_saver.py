@@ -24,7 +24,7 @@ from nvshare.node.checkpoint import Draft, Writer
 from nvshare.node.checkpoint_saver import CheckpointSaver
 from nvshare.node.counters import Counters
 from nvshare.node.dispatcher import Dispatcher
-from nvshare.node.roster import Roster
+from nvshare.node.scheduler_node import SchedulerNode
 from nvshare.pods.cgroups import HOST
 from nvshare.pods.tenancy import Tenancy
 from tests.node.harness import PATIENCE_SEC, DaemonProcess
@@ -34,16 +34,16 @@ EVERY_NS = 500_000_000
 
 def saving(
     directory: Path,
-    act: Callable[[CheckpointSaver, Roster, Writer], Awaitable[None]],
+    act: Callable[[CheckpointSaver, SchedulerNode, Writer], Awaitable[None]],
     every_ns: int = EVERY_NS,
 ) -> Writer:
     async def live() -> Writer:
         dispatcher = Dispatcher(Scheduler(), asyncio.get_running_loop(), Counters())
-        roster = Roster(dispatcher, Inventory((), believes=True), Tenancy(), Bounds(), HOST, epoch=7)
+        node = SchedulerNode(dispatcher, Inventory((), believes=True), Tenancy(), Bounds(), HOST, epoch=7)
         writer = Writer(directory)
-        saver = CheckpointSaver(roster, writer, every_ns)
+        saver = CheckpointSaver(node, writer, every_ns)
         saver.save_again()
-        await act(saver, roster, writer)
+        await act(saver, node, writer)
         saver.last()
         assert writer.drain(PATIENCE_SEC)
         return writer
@@ -60,18 +60,18 @@ def saved_pods(directory: Path) -> set[str]:
 def test_one_checkpoint_an_interval_is_for_all_who_wait(tmp_path: Path) -> None:
     """Each is answered when its own change is on disk, and no sooner."""
 
-    async def keep(saver: CheckpointSaver, roster: Roster, pod: str) -> None:
-        roster.dispatcher.feed(events.LimitsSet(pod, "run", 1))
-        await saver.kept()
+    async def keep(saver: CheckpointSaver, node: SchedulerNode, pod: str) -> None:
+        node.dispatcher.feed(events.LimitsSet(pod, "run", 1))
+        await saver.flush()
         assert pod in saved_pods(tmp_path)
 
-    async def act(saver: CheckpointSaver, roster: Roster, writer: Writer) -> None:
-        await keep(saver, roster, "first")
+    async def act(saver: CheckpointSaver, node: SchedulerNode, writer: Writer) -> None:
+        await keep(saver, node, "first")
         began_ns = time.monotonic_ns()
         assert writer.written == 1, "at once, since nothing was written lately"
-        await asyncio.gather(*(keep(saver, roster, f"pod-{number}") for number in range(50)))
+        await asyncio.gather(*(keep(saver, node, f"pod-{number}") for number in range(50)))
         assert writer.written == 2
-        await keep(saver, roster, "last")
+        await keep(saver, node, "last")
         assert writer.written == 3
         assert saver.current()
         assert time.monotonic_ns() - began_ns > 1.5 * EVERY_NS, "two intervals, less what the first took"
@@ -82,16 +82,16 @@ def test_one_checkpoint_an_interval_is_for_all_who_wait(tmp_path: Path) -> None:
 def test_a_change_during_the_gathering_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nvshare.runtime.cooperative.PIECE_NS", 0)
 
-    async def act(saver: CheckpointSaver, roster: Roster, writer: Writer) -> None:
-        roster.dispatcher.feed(events.GpuSeen("GPU-0", 1 << 30))
+    async def act(saver: CheckpointSaver, node: SchedulerNode, writer: Writer) -> None:
+        node.dispatcher.feed(events.GpuSeen("GPU-0", 1 << 30))
         for number in range(1, 11):
-            roster.dispatcher.feed(events.ClientRegistered(number, f"pod-{number}", "GPU-0"))
-        first = asyncio.create_task(saver.kept())
+            node.dispatcher.feed(events.ClientRegistered(number, f"pod-{number}", "GPU-0"))
+        first = asyncio.create_task(saver.flush())
         for _ in range(5):
             await asyncio.sleep(0)
-        roster.dispatcher.feed(events.LimitsSet("late", "run", 1))
+        node.dispatcher.feed(events.LimitsSet("late", "run", 1))
         assert not first.done()
-        await saver.kept()
+        await saver.flush()
         assert first.done()
         assert "late" in saved_pods(tmp_path)
         assert writer.written == 2
@@ -103,24 +103,24 @@ def test_a_change_during_the_gathering_waits(tmp_path: Path, monkeypatch: pytest
 def test_whenever_it_was_set_it_is_in_the_checkpoint_or_after_it(tmp_path: Path, steps_before: int) -> None:
     """Killed then, the next daemon knows all limits that were answered."""
 
-    async def act(saver: CheckpointSaver, roster: Roster, writer: Writer) -> None:
-        roster.journal = previous_state.load(tmp_path, roster.dispatcher.clock()).journal(tmp_path, Counter())
-        roster.dispatcher.feed(events.GpuSeen("GPU-0", 1 << 30))
+    async def act(saver: CheckpointSaver, node: SchedulerNode, writer: Writer) -> None:
+        node.journal = previous_state.load(tmp_path, node.dispatcher.clock()).journal(tmp_path, Counter())
+        node.dispatcher.feed(events.GpuSeen("GPU-0", 1 << 30))
         for number in (1, 2):
-            roster.dispatcher.feed(events.ClientRegistered(number, f"default/pod-{number}", "GPU-0"))
+            node.dispatcher.feed(events.ClientRegistered(number, f"default/pod-{number}", "GPU-0"))
         for pod in ("default/changed", "default/same"):
-            roster.set_limits(events.LimitsSet(pod, "ctl", None, 50))
+            node.limits.set(events.LimitsSet(pod, "ctl", None, 50))
         steps = saver._work(1)
         for _ in range(steps_before):
             next(steps, None)
-        roster.set_limits(events.LimitsSet("default/changed", "ctl", None, 10))
-        roster.set_limits(events.LimitsSet("default/new", "ctl", None, 20))
+        node.limits.set(events.LimitsSet("default/changed", "ctl", None, 10))
+        node.limits.set(events.LimitsSet("default/new", "ctl", None, 20))
         for _ in steps:
             pass
-        roster.set_limits(events.LimitsSet("default/after", "ctl", None, 30))
+        node.limits.set(events.LimitsSet("default/after", "ctl", None, 30))
         assert writer.drain(PATIENCE_SEC)
-        roster.journal.covered(writer.covered)
-        left = previous_state.load(tmp_path, roster.dispatcher.clock())
+        node.journal.covered(writer.covered)
+        left = previous_state.load(tmp_path, node.dispatcher.clock())
         assert left.saved is not None
         percents = {row[0].removeprefix("default/"): row[3] for row in left.saved.limits}
         assert percents == {"changed": 10, "same": 50, "new": 20, "after": 30}
@@ -160,9 +160,9 @@ def test_what_could_not_be_written_is_tried_again_though_nothing_changes(
             raise OSError("disk full")
         write(directory, content)
 
-    async def act(saver: CheckpointSaver, roster: Roster, writer: Writer) -> None:
+    async def act(saver: CheckpointSaver, node: SchedulerNode, writer: Writer) -> None:
         nonlocal full
-        roster.dispatcher.feed(events.LimitsSet("a", "run", 1))
+        node.dispatcher.feed(events.LimitsSet("a", "run", 1))
         await asyncio.sleep(1)
         assert 3 <= writer.failed <= 8, "after 20, 40, 80 ms and so on"
         assert not saver.current()

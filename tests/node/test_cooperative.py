@@ -28,12 +28,13 @@ from nvshare.node.bounds import Bounds
 from nvshare.node.checkpoint import Writer
 from nvshare.node.checkpoint import load as load_checkpoint
 from nvshare.node.checkpoint_saver import CheckpointSaver
-from nvshare.node.control import Control, ControlContext
+from nvshare.node.control import Control
+from nvshare.node.control_context import ControlContext
 from nvshare.node.counters import Counters
 from nvshare.node.dispatcher import Dispatcher
-from nvshare.node.members import Member
+from nvshare.node.member import Member
 from nvshare.node.requesters import OPERATOR
-from nvshare.node.roster import Roster
+from nvshare.node.scheduler_node import SchedulerNode
 from nvshare.pods.cgroups import HOST
 from nvshare.pods.peer import Process
 from nvshare.pods.tenancy import Tenancy
@@ -44,25 +45,25 @@ ROOT = Path(__file__).resolve().parents[2]
 TENANTS = 500
 LONGEST_NS = 1_000_000
 STEPS_A_PIECE = 10
-Work = Callable[[Roster], Awaitable[Any]]
+Work = Callable[[SchedulerNode], Awaitable[Any]]
 
 
-def crowded(clock: Callable[[], int] = time.monotonic_ns) -> Roster:
+def crowded(clock: Callable[[], int] = time.monotonic_ns) -> SchedulerNode:
     """A daemon's books with 500 pods on one GPU, each with limits of its own, half of them waiting."""
     dispatcher = Dispatcher(Scheduler(checking=SAMPLED), asyncio.get_running_loop(), Counters(), clock)
-    roster = Roster(dispatcher, Inventory((), believes=True), Tenancy(), Bounds(), HOST, epoch=7)
+    node = SchedulerNode(dispatcher, Inventory((), believes=True), Tenancy(), Bounds(), HOST, epoch=7)
     dispatcher.take(events.GpuSeen(gpu_key(), 16 << 30), dispatcher.clock())
     for number in range(1, TENANTS + 1):
         pod = f"default/pod-{number}"
         dispatcher.take(events.LimitsSet(pod, "ctl", 1 << 30, 1), dispatcher.clock())
         dispatcher.take(events.ClientRegistered(number, pod, gpu_key()), dispatcher.clock())
         process = Process(number, 1)
-        roster.members[number] = Member(number, process, 0, False, pod, gpu_key(), 7, -1)
+        node.members.registered[number] = Member(number, process, 0, False, pod, gpu_key(), 7, -1)
         if number % 2:
             dispatcher.scheduler.handle(
                 events.LockRequested(number), dispatcher.clock()
             )  # nobody is there to be told
-    return roster
+    return node
 
 
 def cut(work: Work) -> Any:
@@ -70,11 +71,11 @@ def cut(work: Work) -> Any:
 
     async def live() -> tuple[Any, Counters]:
         looks = itertools.count(1)
-        roster = crowded(lambda: next(looks) * PIECE_NS // STEPS_A_PIECE)
-        roster.dispatcher.counters = Counters()
-        result = await work(roster)
-        roster.dispatcher.stop()
-        return result, roster.dispatcher.counters
+        node = crowded(lambda: next(looks) * PIECE_NS // STEPS_A_PIECE)
+        node.dispatcher.counters = Counters()
+        result = await work(node)
+        node.dispatcher.stop()
+        return result, node.dispatcher.counters
 
     result, counters = asyncio.run(asyncio.wait_for(live(), PATIENCE_SEC))
     assert sum(counters.callbacks.counts) >= TENANTS // STEPS_A_PIECE, "a step a tenant, cut, and counted"
@@ -105,14 +106,14 @@ def cpu_of_callbacks() -> Iterator[list[int]]:
 
 async def longest(work: Work) -> None:
     """Do it several times: the best shows what it takes."""
-    roster = crowded()
+    node = crowded()
     attempts = []
     for _ in range(5):
-        roster.dispatcher.counters = Counters()
+        node.dispatcher.counters = Counters()
         with cpu_of_callbacks() as spent:
-            await asyncio.create_task(_as_coroutine(work(roster)))
-        attempts.append((max(spent), sum(spent), roster.dispatcher.counters.callbacks.sum_ns))
-    roster.dispatcher.stop()
+            await asyncio.create_task(_as_coroutine(work(node)))
+        attempts.append((max(spent), sum(spent), node.dispatcher.counters.callbacks.sum_ns))
+    node.dispatcher.stop()
     longest_ns, sum_ns, counted_ns = min(attempts)
     assert longest_ns < LONGEST_NS
     assert sum_ns > 3 * longest_ns, "it is long work"
@@ -123,10 +124,10 @@ async def _as_coroutine(work: Awaitable[Any]) -> Any:
     return await work
 
 
-async def page(roster: Roster, path: str) -> list[bytes]:
+async def page(node: SchedulerNode, path: str) -> list[bytes]:
     """As the HTTP server has it made and sent."""
 
-    async def kept() -> str:
+    async def flush() -> str:
         return ""
 
     async def receive() -> dict[str, object]:
@@ -137,7 +138,7 @@ async def page(roster: Roster, path: str) -> list[bytes]:
         sent.append(message)
 
     sent: list[MutableMapping[str, Any]] = []
-    app = Control(ControlContext(roster, 0, "token", dict, kept)).app()
+    app = Control(ControlContext(node, 0, "token", dict, flush)).app()
     request = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
     scope = {**request, "state": {"asker": OPERATOR}}
     await app(scope, receive, send)
@@ -145,12 +146,12 @@ async def page(roster: Roster, path: str) -> list[bytes]:
     return [message["body"] for message in sent[1:]]
 
 
-def gpus_page(roster: Roster) -> Awaitable[list[bytes]]:
-    return page(roster, "/v1/gpus")
+def gpus_page(node: SchedulerNode) -> Awaitable[list[bytes]]:
+    return page(node, "/v1/gpus")
 
 
-def clients_page(roster: Roster) -> Awaitable[list[bytes]]:
-    return page(roster, "/v1/clients")
+def clients_page(node: SchedulerNode) -> Awaitable[list[bytes]]:
+    return page(node, "/v1/clients")
 
 
 def decoded(body: list[bytes]) -> Any:
@@ -171,8 +172,8 @@ def test_the_page_of_clients() -> None:
 
 
 def test_the_checkpoint(tmp_path: Path) -> None:
-    def save(roster: Roster) -> Awaitable[str]:
-        return CheckpointSaver(roster, Writer(tmp_path), 1).kept()
+    def save(node: SchedulerNode) -> Awaitable[str]:
+        return CheckpointSaver(node, Writer(tmp_path), 1).flush()
 
     assert cut(save) == ""
     saved = load_checkpoint(tmp_path, 1 << 62)
@@ -189,7 +190,7 @@ def test_no_callback_takes_a_millisecond_for_a_page(work: Work) -> None:
 
 @pytest.mark.verify
 def test_no_callback_takes_a_millisecond_for_a_checkpoint(tmp_path: Path) -> None:
-    work = longest(lambda roster: CheckpointSaver(roster, Writer(tmp_path), 1).kept())
+    work = longest(lambda node: CheckpointSaver(node, Writer(tmp_path), 1).flush())
     asyncio.run(asyncio.wait_for(work, PATIENCE_SEC))
 
 
@@ -197,13 +198,13 @@ def test_whoever_leaves_between_two_pieces_is_left_out(monkeypatch: pytest.Monke
     monkeypatch.setattr("nvshare.runtime.cooperative.PIECE_NS", 0)
 
     async def live() -> tuple[Any, Any]:
-        roster = crowded()
-        pages = [asyncio.create_task(page(roster, path)) for path in ("/v1/gpus", "/v1/clients")]
+        node = crowded()
+        pages = [asyncio.create_task(page(node, path)) for path in ("/v1/gpus", "/v1/clients")]
         for number in range(TENANTS, 10, -1):
             await asyncio.sleep(0)
-            roster.dispatcher.feed(events.ProcessGone(number))
+            node.dispatcher.feed(events.ProcessGone(number))
         gpus, clients = decoded(await pages[0]), decoded(await pages[1])
-        roster.dispatcher.stop()
+        node.dispatcher.stop()
         [gpu] = gpus["gpus"]
         return gpu["tenants"], clients["clients"]
 
@@ -219,10 +220,10 @@ import asyncio, sys
 from tests.node.test_cooperative import crowded, page
 
 async def live():
-    roster = crowded()
+    node = crowded()
     before = set(sys.modules)
     for path in ("/v1/gpus", "/v1/clients"):
-        await page(roster, path)
+        await page(node, path)
     print(sorted(set(sys.modules) - before))
 
 asyncio.run(live())

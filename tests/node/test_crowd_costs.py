@@ -12,8 +12,8 @@ import pytest
 from nvshare.gpu.inventory import Inventory
 from nvshare.node.bounds import Bounds
 from nvshare.node.counters import Counters
-from nvshare.node.members import Member
-from nvshare.node.roster import Roster
+from nvshare.node.member import Member
+from nvshare.node.scheduler_node import SchedulerNode
 from nvshare.node.termination import Terminations
 from nvshare.pods.cgroups import HOST
 from nvshare.pods.peer import Process
@@ -21,7 +21,7 @@ from nvshare.pods.tenancy import Tenancy
 from nvshare.wire.messages import Message, MessageType
 from tests.effort import Lines
 from tests.node.harness import gpu_key
-from tests.node.test_roster import EPOCH, QuietConnection, RecordingDispatcher
+from tests.node.test_registration import EPOCH, QuietConnection, RecordingDispatcher
 
 FEW, MANY = 10, 1000
 
@@ -52,16 +52,16 @@ def lines_of_newcomer(count: int) -> int:
     async def live() -> int:
         dispatcher: Any = RecordingDispatcher(asyncio.get_running_loop())
         bounds = Bounds(clients_per_pod=MANY, clients_per_uid=MANY)
-        roster = Roster(dispatcher, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
+        node = SchedulerNode(dispatcher, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
         for number in range(1, count + 1):
-            roster.members[number] = member(number)
-            roster._capacity.take(roster.members[number])
-        roster.drains.begin(gpu_key())
+            node.members.registered[number] = member(number)
+            node.members.capacity.take(node.members.registered[number])
+        node.drains.begin(gpu_key())
         connection: Any = QuietConnection()
         lines = Lines()
         message = Message(MessageType.REGISTER, pod_name="a", gpu_uuid=gpu_key())
         with lines.counted():
-            roster.register(connection, message)
+            node.registration.register(connection, message)
         assert connection.answers == ["gpu_draining"]
         os.close(connection.pidfd)
         return lines.count

@@ -89,7 +89,7 @@ class Pod:
 
     def say(self, *limits_bytes: int) -> None:
         for limit_bytes in limits_bytes:
-            self.environment.say("pod", limit_bytes, "uid:1")
+            self.environment.state("pod", limit_bytes, "uid:1")
 
     def pass_pause(self) -> None:
         self.timers.pop(0)()

@@ -13,7 +13,7 @@ import pytest
 from nvshare.client.control import Rejected
 from nvshare.node import checkpoint, journal, previous_state
 from nvshare.node.checkpoint import Saved, boot_id
-from nvshare.node.journal import Came, Entry, Journal, Left, Said
+from nvshare.node.journal import ClientAdded, ClientRemoved, Entry, Journal, LimitsStated
 from nvshare.wire.dialects import V2
 from nvshare.wire.messages import MessageType
 from tests.node.harness import DaemonProcess, gpu_key, running
@@ -173,9 +173,9 @@ def test_a_word_that_nobody_could_have_said_is_left_out_alone(daemon: DaemonProc
     kept = daemon.client("kept")
     daemon.kill()
     with (daemon.private_dir / journal.FILE).open("ab") as file:
-        file.write(journal._line(Said("default/x", "oracle", None, 5, None, number=100)))
-        file.write(journal._line(Said("default/x", "ctl", 1 << 64, None, None, number=101)))
-        file.write(journal._line(Said("default/after", "ctl", None, 40, None, number=102)))
+        file.write(journal._line(LimitsStated("default/x", "oracle", None, 5, None, number=100)))
+        file.write(journal._line(LimitsStated("default/x", "ctl", 1 << 64, None, None, number=101)))
+        file.write(journal._line(LimitsStated("default/after", "ctl", None, 40, None, number=102)))
     daemon.start()
     [line] = [line for line in daemon.log if "journal set aside" in line]
     assert "entry 100: unknown source of limits 'oracle'" in line
@@ -229,7 +229,7 @@ def say(directory: Path, *percents: int) -> None:
     """By a daemon that starts with what is there, and is killed."""
     book = previous_state.load(directory, 1000).journal(directory, Counter())
     for percent in percents:
-        book.append(Said("default/pod", "ctl", None, percent, None))
+        book.append(LimitsStated("default/pod", "ctl", None, percent, None))
     book.close()
 
 
@@ -279,8 +279,8 @@ def test_that_it_is_ignored_is_told(daemon: DaemonProcess) -> None:
 # ---- the file alone -----------------------------------------------------------------------------
 
 
-def came(client: int) -> Came:
-    return Came(1, client, 0, 5, 6, 7, False, "default/pod", gpu_key(), 8)
+def came(client: int) -> ClientAdded:
+    return ClientAdded(1, client, 0, 5, 6, 7, False, "default/pod", gpu_key(), 8)
 
 
 def book_in(directory: Path, events: Counter[str] | None = None) -> Journal:
@@ -293,7 +293,7 @@ def read(directory: Path) -> list[Entry]:
 
 def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
     book = book_in(tmp_path)
-    for entry in (came(1), Left(2), Said("default/pod", "ctl", 5, None, True)):
+    for entry in (came(1), ClientRemoved(2), LimitsStated("default/pod", "ctl", 5, None, True)):
         book.append(entry)
     raw = (tmp_path / journal.FILE).read_bytes()
     whole = read(tmp_path)
@@ -398,7 +398,7 @@ def test_what_is_unwritten_has_the_bound_of_the_file(tmp_path: Path, monkeypatch
             now_ns += journal.RETRY_NS
     assert sum(len(line) for _, line in book._uncovered) < 2000
     assert events[journal.FAILED] == 1000
-    book.append(Left(1))
+    book.append(ClientRemoved(1))
     found = read(tmp_path)
     assert [entry.number for entry in found][:-1] == list(range(1, len(found)))
     assert 1000 < (tmp_path / journal.FILE).stat().st_size <= 2000
@@ -430,15 +430,18 @@ def test_what_was_renamed_is_made_again_with_all_that_is_not_covered(tmp_path: P
     directory = tmp_path / "p"
     directory.mkdir()
     kept = Journal(directory, boot_id(), 0, (), 0, Counter())
-    kept.append(Said("default/early", "ctl", None, 20, None))
+    kept.append(LimitsStated("default/early", "ctl", None, 20, None))
     if what == "journal":
         (directory / journal.FILE).rename(directory / "elsewhere")
     else:
         directory.rename(tmp_path / "elsewhere")
         directory.mkdir()
-    kept.append(Said("default/late", "ctl", None, 33, None))
+    kept.append(LimitsStated("default/late", "ctl", None, 33, None))
     found = journal.load(directory, boot_id()).entries
-    assert [entry.pod for entry in found if isinstance(entry, Said)] == ["default/early", "default/late"]
+    assert [entry.pod for entry in found if isinstance(entry, LimitsStated)] == [
+        "default/early",
+        "default/late",
+    ]
     kept.close()
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,9 @@ class Heard:
         self.obeyed: list[MessageType] = []
         self.refused: list[str] = []
         self.aborted = 0
-        self.operators = Operators(own_place, lambda m: self.obeyed.append(m.type), self._refuse)
+        dispatcher: Any = None
+        self.operators = Operators(dispatcher, own_place, self._refuse)
+        self.operators._obey = lambda message: self.obeyed.append(message.type)  # type: ignore[method-assign]
 
     def _refuse(self, _peer: Peer, reason: str, _detail: str) -> None:
         self.refused.append(reason)

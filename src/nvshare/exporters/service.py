@@ -24,7 +24,7 @@ from nvshare.gpu.reading import GpuReading, ProcessReading, Seen
 from nvshare.gpu.sampler import NVML, Sampler
 from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.node.daemon import Daemon
-from nvshare.node.members import Member
+from nvshare.node.member import Member
 from nvshare.node.problems import Cards, CardWord
 from nvshare.pods.peer import Process, peer_of_pid
 from nvshare.runtime import logs
@@ -58,8 +58,8 @@ class MetricsService:
     def __init__(self, daemon: Daemon) -> None:
         config = daemon.config
         self._daemon = daemon
-        self._roster = daemon.roster
-        self._dispatcher = daemon.roster.dispatcher
+        self._node = daemon.node
+        self._dispatcher = daemon.node.dispatcher
         self._loop = self._dispatcher.loop
         self._ttl_ns = config.integer("NVSHARE_METRICS_STALE_TTL_SEC") * _NS_PER_SEC
         self._learns_gpus = config.text("NVSHARE_GPUS") in ("auto", "nvml")
@@ -100,7 +100,7 @@ class MetricsService:
         return Cards(up, {key: CardWord(state.up, used_bytes.get(key)) for key, state in sources.items()})
 
     def _unready(self) -> str:
-        if self._roster.expected and any(
+        if self._node.members.expected and any(
             gpu.returning.waits for gpu in self._dispatcher.scheduler.gpus.values()
         ):
             return "clients of the former daemon have their time to come back"
@@ -116,7 +116,7 @@ class MetricsService:
         peer = peer_of_pid(pid)
         if peer is None:
             return None
-        tenant, _ = self._roster.tenancy.tenant_of(peer, "", "", trusted=False)
+        tenant, _ = self._node.tenancy.tenant_of(peer, "", "", trusted=False)
         return Seen(peer.process.start_ticks, "" if tenant.startswith("process:") else tenant)
 
     def _source_changed(self, source: str, up: bool, why: str) -> None:
@@ -155,7 +155,7 @@ class MetricsService:
 
     def _news_of(self, reading: GpuReading) -> Device | None:
         """A GPU nobody knew, or knew like this. Of a list that was stated only the numbers are learned."""
-        inventory = self._roster.inventory
+        inventory = self._node.gpus.inventory
         if not self._learns_gpus:
             return inventory.number(reading.uuid, reading.index)
         if reading.total_bytes is None:
@@ -171,7 +171,7 @@ class MetricsService:
         NVML tells of processes, and a process may have several clients on a GPU: it counts once.
         """
         looks = []
-        members, on = self._roster.members, self._dispatcher.scheduler.on
+        members, on = self._node.members.registered, self._dispatcher.scheduler.on
         percents: list[tuple[list[Client], int]] = []
         for seen, roles in self._seen_again(reading):
             if not on:
@@ -197,7 +197,7 @@ class MetricsService:
         """The processes that it tells of and that are ours, and what each of them is to us on that GPU."""
         told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
         roles: dict[Process, list[Member]] = {}
-        for member in self._roster.members.values():
+        for member in self._node.members.registered.values():
             if member.gpu == reading.uuid and (member.process in told or self._is_idle(member, reading)):
                 roles.setdefault(member.process, []).append(member)
         self._listed[reading.uuid] = frozenset(roles.keys() & told.keys())
@@ -241,8 +241,8 @@ class MetricsService:
     def view(self) -> View:
         """Everything of this moment: in one callback, but for the books of GPUs."""
         now_ns = self._dispatcher.clock()
-        roster = self._roster
-        members = list(roster.members.values())
+        node = self._node
+        members = list(node.members.registered.values())
         readings = self._sampler.readings(now_ns)
         processes = {m.client: m.process for m in members if m.connection is not None}
         return View(
@@ -250,7 +250,7 @@ class MetricsService:
             wall_ns=wall_ns(),
             ttl_ns=self._ttl_ns,
             processes=processes,
-            managed=[*members, *roster.expected.values(), *roster.ended],
+            managed=[*members, *node.members.expected.values(), *node.members.ended],
             memory_sources=dict(self._dispatcher.scheduler.limits.memory_sources),
             nvml_up=self._sampler.up(),
             readings=readings,
@@ -261,11 +261,11 @@ class MetricsService:
             figures=self._figures(len(processes)),
             observation=self._dispatcher.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
             names=self._names,
-            draining=frozenset(roster.drains.all()),
+            draining=frozenset(node.drains.all()),
         )
 
     def _figures(self, clients: int) -> Figures:
-        counters, roster = self._dispatcher.counters, self._roster
+        counters, node = self._dispatcher.counters, self._node
         received, sent, health = counters.received, counters.sent, self._dispatcher.scheduler.health
         checkpoints = self._daemon.checkpoints()
         return Figures(
@@ -283,8 +283,8 @@ class MetricsService:
             scrape_steps=loop_distribution(counters.scrape_steps, LOOP_EXPONENTS),
             standstill_ns=counters.standstills.sum_ns,
             clients=clients,
-            expected=len(roster.expected),
-            unregistered=len(roster.unregistered),
+            expected=len(node.members.expected),
+            unregistered=len(node.admission.unregistered),
             scheduling_on=self._dispatcher.scheduler.on,
             checkpoints_written=checkpoints.written,
             checkpoints_failed=checkpoints.failed,
@@ -298,7 +298,7 @@ class MetricsService:
 def _open_port(daemon: Daemon, app: ASGIApp) -> HttpPort:
     config, bounds = daemon.config, daemon.bounds
     address, web_config = config.text("NVSHARE_METRICS_ADDR"), config.text("NVSHARE_METRICS_WEB_CONFIG_FILE")
-    counters = daemon.roster.dispatcher.counters
+    counters = daemon.node.dispatcher.counters
     try:
         return HttpPort(app, address, web_config, bounds, counters, bounds.metrics_connections)
     except OSError as error:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from nvshare.node import members
 from nvshare.node.bounds import Bounds
-from nvshare.node.members import Member, Role
+from nvshare.node.member import Member, Role
 
 
 class Capacity:
@@ -29,8 +28,8 @@ class Capacity:
     def give_back(self, member: Member) -> None:
         self._count(member, -1)
 
-    def crowded(self, pod: str, owner: str, in_pod: bool) -> str:
-        """Why there is no place for one more; empty if there is."""
+    def exceeded(self, pod: str, owner: str, in_pod: bool) -> str:
+        """The bound that one more client would exceed; empty if there is room."""
         bounds = self._bounds
         if self._taken >= bounds.clients:
             return "too_many_clients"
@@ -54,8 +53,8 @@ class Capacity:
     def _count(self, member: Member, step: int) -> None:
         self._taken += step
         _add(self._per_pod, member.pod, step)
-        _add(self._per_owner, members.owner(member), step)
-        _add(self._per_role, members.role(member), step)
+        _add(self._per_owner, member.accounted_to, step)
+        _add(self._per_role, member.role, step)
 
 
 def _add(counter: Counter[Any], key: object, step: int) -> None:

@@ -6,7 +6,7 @@
    line in the log; rows that can be used are used all the same, and without any the daemon starts as new. A
    file with rows that can be used stays in its place until the next one is written.
 4. Making the file, writing and syncing happen in a thread, the newest state wins, and a disk that hangs
-   delays nobody. Whatever goes wrong there is counted, and told when it begins and when it is over.
+   delays nobody. Whatever goes wrong there is counted, and logged when it begins and when it ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from nvshare.node.checkpoint_repair import (
     fit_totals,
     usable_rows,
 )
-from nvshare.node.members import Member
+from nvshare.node.member import Member
 from nvshare.node.runs import OF_ITS_USER
 from nvshare.pods.peer import Process
 from nvshare.pods.tenancy import Run
@@ -95,7 +95,7 @@ def boot_id() -> str:
 
 
 class Draft(NamedTuple):
-    """A checkpoint's content, in copies of our own: the core's part and the roster's."""
+    """A checkpoint's content, in copies of our own: the core's part and the node's."""
 
     number: int
     core: Gathering  # finished
@@ -113,9 +113,9 @@ def saved_from(draft: Draft) -> Saved:
     In a thread: what it reads of a member never changes.
     """
     core = draft.core.result()
-    told = {record.client: record for record in core.clients}
-    live = [(member, told[client]) for client, member in draft.members.items() if client in told]
-    live += [(former, former.told) for former in draft.expected.values() if former.told is not None]
+    records = {record.client: record for record in core.clients}
+    live = [(member, records[client]) for client, member in draft.members.items() if client in records]
+    live += [(former, former.record) for former in draft.expected.values() if former.record is not None]
     return Saved(
         version=VERSION,
         boot_id=boot_id(),
@@ -163,7 +163,7 @@ def members_of(saved: Saved) -> list[Member]:
             gpu=c.gpu,
             epoch=c.epoch,
             pidfd=-1,
-            told=ClientRecord(
+            record=ClientRecord(
                 c.client,
                 c.pod,
                 c.gpu,
@@ -190,7 +190,7 @@ def core_part(saved: Saved, alive: list[Member]) -> Checkpoint:
     started = pods | {run.pod for _, _, run in saved.runs}
     here = {environment_limits.SOURCE: pods, **dict.fromkeys(OF_ITS_USER, started)}
     return Checkpoint(
-        clients=tuple(m.told for m in alive if m.told is not None),
+        clients=tuple(m.record for m in alive if m.record is not None),
         limits=tuple(row for row in saved.limits if row[1] not in here or row[0] in here[row[1]]),
         lags=tuple(saved.lags),
         scheduling_on=saved.scheduling_on,
@@ -342,7 +342,7 @@ class Writer:
                 self._succeeded(draft)
             except Exception as error:
                 self._failed(error)
-            with self._change:  # who is told of the end may ask whether anything is left to do
+            with self._change:  # the callback may ask whether anything is left to do
                 self._busy = False
             self.ended(draft.number)
 

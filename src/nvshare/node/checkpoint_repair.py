@@ -16,7 +16,7 @@ from nvshare.core.account import WHOLE
 from nvshare.core.books.pod_figures import PodTotals
 from nvshare.core.limits import LimitsBook
 from nvshare.node.bounds import FIGURE_MAX
-from nvshare.node.members import NO_CLIENT
+from nvshare.node.member import NO_CLIENT
 from nvshare.pods.tenancy import RUNS_MAX, Run, parse_pod
 
 PID_MAX: Final = 1 << 22

@@ -20,18 +20,18 @@ from nvshare.core.account import NEVER
 from nvshare.core.gpu import Gpu
 from nvshare.core.view.checkpoint import Gathering
 from nvshare.node.checkpoint import Draft, Writer
-from nvshare.node.roster import Roster
+from nvshare.node.scheduler_node import SchedulerNode
 from nvshare.runtime import logs
 from nvshare.runtime.cooperative import in_pieces
 
-KEPT_SEC: Final = 5.0
+FLUSH_SEC: Final = 5.0
 RETRY_MOST_NS: Final = 30_000_000_000
 
 
 class CheckpointSaver:
-    def __init__(self, roster: Roster, writer: Writer, every_ns: int) -> None:
-        self._roster = roster
-        self._dispatcher = roster.dispatcher
+    def __init__(self, node: SchedulerNode, writer: Writer, every_ns: int) -> None:
+        self._node = node
+        self._dispatcher = node.dispatcher
         self._writer = writer
         self._every_ns = every_ns
         self._begun = 0  # checkpoints; also the number of the last
@@ -67,19 +67,19 @@ class CheckpointSaver:
                 self._begin()
         self._timer = self._dispatcher.loop.call_later(wait_ns / 1e9 + 0.001, self.save_again)
 
-    async def kept(self) -> str:
-        """Wait until what is so now is on disk; why it is not (rule 4), empty if it is."""
+    async def flush(self) -> str:
+        """Wait until the present state is on disk; the reason why it is not (rule 4), empty if it is."""
         wanted = self._begun + 1  # the one being gathered may have passed it already
         self._dispatcher.changed = True
         self.save_again()
         try:
-            async with asyncio.timeout(KEPT_SEC):
+            async with asyncio.timeout(FLUSH_SEC):
                 while self._ended < wanted:
                     await self._one_ended.wait()
         except TimeoutError:
             words = "request answered before its change was on disk"
-            self._dispatcher.repeats.warning(words, logs.OURSELVES, waited_sec=KEPT_SEC)
-            return f"the checkpoint was not written within {KEPT_SEC:.0f} s"
+            self._dispatcher.repeats.warning(words, logs.OURSELVES, waited_sec=FLUSH_SEC)
+            return f"the checkpoint was not written within {FLUSH_SEC:.0f} s"
         return "" if self._written >= wanted else self._writer.error or "the checkpoint was not written"
 
     def last(self) -> None:
@@ -110,7 +110,7 @@ class CheckpointSaver:
             pass
 
     def _work(self, number: int) -> Iterator[None]:
-        roster, dispatcher = self._roster, self._dispatcher
+        node, dispatcher = self._node, self._dispatcher
         gathering = Gathering(dispatcher.scheduler, self._look, dispatcher.clock())
         dispatcher.gathering = True
         try:
@@ -118,10 +118,10 @@ class CheckpointSaver:
             gathering.finish()
         finally:
             dispatcher.gathering = False
-        journal = roster.journal
+        journal = node.journal
         covers = (journal.number, journal.base) if journal is not None else (0, -1)
-        everybody = (dict(roster.members), dict(roster.expected), roster.tenancy.runs())
-        self._writer.submit(Draft(number, gathering, *everybody, roster.drains.all(), *covers))
+        everybody = (dict(node.members.registered), dict(node.members.expected), node.tenancy.runs())
+        self._writer.submit(Draft(number, gathering, *everybody, node.drains.all(), *covers))
 
     def _look(self, gpu: Gpu) -> int:
         return self._dispatcher.scheduler.look(gpu, self._dispatcher.clock())
@@ -139,7 +139,7 @@ class CheckpointSaver:
         else:
             self._written = number
             self._retry_ns, self._retry_at_ns = 0, NEVER
-            if self._roster.journal is not None:
-                self._roster.journal.covered(self._writer.covered)
+            if self._node.journal is not None:
+                self._node.journal.covered(self._writer.covered)
         self._one_ended.set()
         self._one_ended = asyncio.Event()

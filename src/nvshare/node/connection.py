@@ -40,7 +40,8 @@ from nvshare.wire.lifecycle import REFUSALS, Refusal, State, receive, send
 from nvshare.wire.messages import Message, MessageType
 
 if TYPE_CHECKING:
-    from nvshare.node.roster import Roster
+    from nvshare.node.member import Member
+    from nvshare.node.scheduler_node import SchedulerNode
 
 _T = MessageType
 _REGISTERED: Final = State.REGISTERED
@@ -60,21 +61,21 @@ class Connection:
         "dialect",
         "ended_by",
         "handshake",
+        "node",
         "owner",
         "peer",
         "pidfd",
         "refusal",
         "released",
         "requested",
-        "roster",
         "state",
         "stream",
     )
 
     def __init__(
-        self, roster: Roster, connected: socket.socket, peer: Peer, pidfd: int, refusal: str = ""
+        self, node: SchedulerNode, connected: socket.socket, peer: Peer, pidfd: int, refusal: str = ""
     ) -> None:
-        self.roster = roster
+        self.node = node
         self.peer = peer
         self.pidfd = pidfd  # ours until a member takes it over
         self.refusal = refusal  # why whatever it asks for is denied
@@ -84,10 +85,10 @@ class Connection:
         self.dialect: Dialect = V3
         self.ended_by = "ended"  # a key of DISCONNECTS
         self.handshake: asyncio.TimerHandle | None = None
-        self._dispatcher = roster.dispatcher
-        self._read_bytes = roster.bounds.read_bytes
+        self._dispatcher = node.dispatcher
+        self._read_bytes = node.bounds.read_bytes
         self._decoder = Decoder()
-        self.stream = Stream(roster.dispatcher.loop, connected)
+        self.stream = Stream(node.dispatcher.loop, connected)
         self._frames: dict[type[Any], bytes] = {}
         self._tellers: dict[type[Any], Callable[[Any], bytes]] = {}
         self._corked = False  # what is said is kept, and sent as one in the loop's next round
@@ -144,7 +145,7 @@ class Connection:
                 now_ns = dispatcher.clock()  # it may have fed the core by itself
         dispatcher.arm(now_ns)
         if fault is not None and self.state is not State.CLOSED:
-            self.roster.note_refused(self.peer, fault.reason, str(fault))
+            self.node.admission.note_refused(self.peer, fault.reason, str(fault))
             self.ended_by = "protocol"
             self.abort()
 
@@ -159,7 +160,7 @@ class Connection:
         for fault, count in self._decoder.ignored.items():
             self._dispatcher.counters.events[f"ignored_{fault}"] += count
         self.state = State.CLOSED
-        self.roster.connection_ended(self)
+        self.node.admission.connection_ended(self)
 
     def _hand_over(self, data: bytes) -> None:
         """Rule 5."""
@@ -169,8 +170,8 @@ class Connection:
         owner.remove(self)
         connected = self.stream.detach()
         self.state = State.CLOSED
-        self.roster.connection_ended(self)
-        self.roster.take_request(connected, self.peer, data)
+        self.node.admission.connection_ended(self)
+        self.node.admission.take_request(connected, self.peer, data)
 
     # ---- messages ----------------------------------------------------------------------------
 
@@ -192,7 +193,9 @@ class Connection:
         if isinstance(state, Refusal):
             if REFUSALS[state].fatal:
                 if self.state is not State.CLOSED:
-                    self.roster.note_refused(self.peer, state, f"{message.type.name} while {self.state}")
+                    self.node.admission.note_refused(
+                        self.peer, state, f"{message.type.name} while {self.state}"
+                    )
                     self.ended_by = "protocol"
                     self.abort()
             else:
@@ -203,14 +206,14 @@ class Connection:
             self.dialect = self._decoder.dialect
         if message.type is _T.REGISTER:
             self._speak()
-            self.roster.register(self, message)
+            self.node.registration.register(self, message)
         elif message.type is _T.RESUME:
             self._speak()
-            self.roster.resume(self, message)
+            self.node.registration.resume(self, message)
         elif message.type is _T.KEEP_ALIVE:
-            self.say(Message(_T.KEEP_ALIVE, arguments=(message.arguments[0], self.roster.epoch)))
+            self.say(Message(_T.KEEP_ALIVE, arguments=(message.arguments[0], self.node.epoch)))
         else:
-            self.roster.operate(self, message)
+            self.node.admission.operate(self, message)
 
     def _speak(self) -> None:
         self._frames = FRAMES[self.dialect.name]
@@ -248,7 +251,7 @@ class Connection:
             if isinstance(effect, Greet):
                 self._write(self._frames[Drop])
         elif isinstance(effect, Unresponsive):  # told to us, not to it
-            self.roster.terminations.unresponsive(effect.client)
+            self.node.terminations.unresponsive(effect.client)
 
     def _cork(self) -> None:
         """What an older client is told when it registers, or with its first grant, it has to read at once: it
@@ -268,23 +271,30 @@ class Connection:
         """The first thing told: it answers REGISTER or RESUME."""
         assert isinstance(effect, TellScheduling), effect
         if self.state is State.RESUMING:
-            if self.say(Message(_T.RESUMED, id=self.client, arguments=(self.roster.epoch,))):
+            if self.say(Message(_T.RESUMED, id=self.client, arguments=(self.node.epoch,))):
                 self.tell(effect)
-                self.tell_terms()
+                self.send_terms()
         elif self.state is State.REGISTERING:
             kind = _T.SCHED_ON if effect.on else _T.SCHED_OFF
-            percent = self.roster.core_percent(self.client)
+            percent = self.node.limits.of(self._member().pod).core_percent
             answer = Message(kind, data=format_client_id(self.client), core_limit_percent=percent)
             if self.say(answer) and self.dialect.version >= V3.version:
-                self.say(Message(_T.KEEP_ALIVE, arguments=(0, self.roster.epoch)))
-                self.tell_terms()
+                self.say(Message(_T.KEEP_ALIVE, arguments=(0, self.node.epoch)))
+                self.send_terms()
 
-    def tell_terms(self) -> None:
-        """Who set its limits, and what its GPU has."""
+    def _member(self) -> Member:
+        return self.node.members.registered[self.client]
+
+    def _terms(self) -> tuple[int, ...]:
+        member = self._member()
+        return self.node.limits.terms(member.pod, member.gpu)
+
+    def send_terms(self) -> None:
+        """Who set its limits, and the memory of its GPU."""
         if self.state is _REGISTERED and self.dialect.version >= V3.version:
-            self.say(Message(_T.TERMS, arguments=self.roster.terms(self.client)))
+            self.say(Message(_T.TERMS, arguments=self._terms()))
 
-    def say_ending(self) -> None:
+    def announce_end(self) -> None:
         """The daemon ends: nobody is to wait for it."""
         if self.state is _REGISTERED and self.dialect.version >= V3.version:
             self.say(Message(_T.ENDING))
@@ -323,7 +333,7 @@ class Connection:
         except OSError:
             self.abort()  # the peer is gone, or has missed something
             return
-        if kept_bytes > self.roster.bounds.output_bytes:
+        if kept_bytes > self.node.bounds.output_bytes:
             self._dispatcher.counters.events["output_overflow"] += 1
             self.ended_by = "overflow"
             self.abort()

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from nvshare.node.bounds import Bounds
 from nvshare.node.http_refusal import Refusal
 from nvshare.node.requesters import OPERATOR
-from nvshare.node.roster import Roster
+from nvshare.node.scheduler_node import SchedulerNode
 from nvshare.pods.peer import IdentityError, identify
 from nvshare.runtime import logs
 
@@ -25,11 +25,11 @@ IDLE_SEC: Final = 60
 
 
 class ControlAccess:
-    def __init__(self, roster: Roster, app: Starlette, bounds: Bounds) -> None:
-        self._roster = roster
+    def __init__(self, node: SchedulerNode, app: Starlette, bounds: Bounds) -> None:
+        self._node = node
         self._bounds = bounds
-        self._loop = roster.dispatcher.loop
-        self._repeats = roster.dispatcher.repeats
+        self._loop = node.dispatcher.loop
+        self._repeats = node.dispatcher.repeats
         self._http = HttpConfig(
             app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=IDLE_SEC, ws="none"
         )
@@ -53,8 +53,8 @@ class ControlAccess:
             connection.close()
             return
         os.close(pidfd)
-        if not self._roster.trusted(peer):
-            self._roster.note_refused(peer, "not_permitted", "control socket")
+        if not self._node.admission.trusted(peer):
+            self._node.admission.note_refused(peer, "not_permitted", "control socket")
             opening = self._loop.create_task(self._open(connection, lambda: Refusal(self._loop, 403, _WHY)))
         else:
             opening = self._loop.create_task(self._open(connection, self._serve))

@@ -1,16 +1,19 @@
-"""How the routes of the control socket read what they are asked and answer it."""
+"""How the routes of the control socket read requests and answer them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from nvshare.node.dispatcher import Dispatcher
 from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
+from nvshare.runtime.cooperative import in_pieces
 
 BODY_BYTES_MAX: Final = 65_536
 BODY_SEC: Final = 10
@@ -18,19 +21,43 @@ Body = TypeVar("Body")
 
 
 class BadRequest(Exception):  # noqa: N818 - named as HTTP names it
-    """What the caller sent cannot be meant."""
+    """The request makes no sense."""
 
 
 class NotFound(Exception):  # noqa: N818 - named as HTTP names it
-    """What the caller asked for is not there."""
+    """There is no such thing."""
 
 
 class Forbidden(Exception):  # noqa: N818 - named as HTTP names it
-    """The caller may not ask for that."""
+    """The requester may not ask for that."""
 
 
 def as_json(content: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+class PageResponse(Response):
+    """JSON that may be long, made and sent in pieces. Starlette's StreamingResponse loads much code."""
+
+    def __init__(self, parts: Iterator[bytes], dispatcher: Dispatcher) -> None:
+        super().__init__(media_type="application/json")
+        del self.headers["content-length"]
+        self._parts = parts
+        self._dispatcher = dispatcher
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        headers = self.raw_headers
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        dispatcher = self._dispatcher
+        async for piece in in_pieces(self._parts, dispatcher.clock, dispatcher.counters.callbacks.add):
+            await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def listed(items: Iterator[object]) -> Iterator[bytes]:
+    """The inside of a JSON list."""
+    for number, item in enumerate(items):
+        yield (b"," if number else b"") + msgspec.json.encode(item)
 
 
 async def body_of(request: Request, kind: type[Body]) -> Body:
@@ -68,4 +95,4 @@ EXPLAINED: Final[dict[Any, Callable[[Request, Exception], Awaitable[Response]]]]
     Forbidden: _explain(403),
     NotFound: _explain(404),
 }
-"""What a route may raise, and what is answered then."""
+"""Exceptions of the routes, and their answers."""

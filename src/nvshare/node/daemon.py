@@ -16,23 +16,25 @@ from typing import Final, NamedTuple, Protocol
 from nvshare.core import events
 from nvshare.core.audit import EVERY_EVENT, SAMPLED, Checking
 from nvshare.core.scheduler import Scheduler
-from nvshare.gpu.inventory import Device, GpuError, Inventory, parse_device_list
+from nvshare.gpu.inventory import Device, Inventory, parse_device_list
 from nvshare.node import checkpoint, descriptors, journal, previous_state
 from nvshare.node.bounds import Bounds
 from nvshare.node.checkpoint_saver import CheckpointSaver
 from nvshare.node.config import Config
-from nvshare.node.control import Control, ControlContext
+from nvshare.node.control import Control
 from nvshare.node.control_access import ControlAccess
+from nvshare.node.control_context import ControlContext
 from nvshare.node.counters import Counters
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.health import HealthWatch
 from nvshare.node.listening_sockets import CLIENTS, CONTROL, ListeningSocket
 from nvshare.node.previous_state import PreviousState
 from nvshare.node.problems import Cards
-from nvshare.node.roster import Roster
+from nvshare.node.restore import restore
+from nvshare.node.scheduler_node import SchedulerNode
 from nvshare.node.token import read_token, write_token
 from nvshare.node.user_requests import Requests
-from nvshare.pods.peer import Process, own_place
+from nvshare.pods.peer import own_place
 from nvshare.pods.tenancy import Tenancy
 from nvshare.runtime import logs
 from nvshare.runtime.descriptors import raise_limit
@@ -102,7 +104,7 @@ MakeCompanion = Callable[["Daemon"], Companion | None]
 
 
 class Daemon(Service[Config]):
-    roster: Roster
+    node: SchedulerNode
     _writer: checkpoint.Writer
     _saver: CheckpointSaver
     _health: HealthWatch
@@ -128,16 +130,16 @@ class Daemon(Service[Config]):
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         started_ns = time.monotonic_ns()
-        self._start_roster(loop)
-        self._health = HealthWatch(self.roster.dispatcher.scheduler.health)
+        self._start_node(loop)
+        self._health = HealthWatch(self.node.dispatcher.scheduler.health)
         self._writer = checkpoint.Writer(self.config.private_dir)
-        self._saver = CheckpointSaver(self.roster, self._writer, self.bounds.checkpoint_every_ns)
+        self._saver = CheckpointSaver(self.node, self._writer, self.bounds.checkpoint_every_ns)
         made = (make(self) for make in self._make_companions)
         self._companions = [companion for companion in made if companion is not None]
         self._listen(started_ns)  # last: from now on somebody may be answered
 
     def started(self) -> None:
-        dispatcher = self.roster.dispatcher
+        dispatcher = self.node.dispatcher
         self._saver.save_again()
         probe = LoopProbe(dispatcher.loop, dispatcher.clock, dispatcher.counters.lag, self._probed)
         probe.start(dispatcher.clock())
@@ -154,8 +156,8 @@ class Daemon(Service[Config]):
     def stop(self) -> None:
         for companion in self._companions:
             companion.close()
-        dispatcher, roster = self.roster.dispatcher, self.roster
-        roster.say_ending()
+        dispatcher, node = self.node.dispatcher, self.node
+        node.announce_end()
         self._clients.close()
         self._control.close()
         self._health.look(dispatcher.clock())
@@ -163,99 +165,99 @@ class Daemon(Service[Config]):
         if not self._writer.drain(LAST_LINES_SEC):
             logs.warning("the last checkpoint is not on disk yet")
         dispatcher.stop()
-        roster.close()
+        node.close()
         dispatcher.repeats.flush(at_end=True)
         logs.info("daemon ended")
 
     def apply(self) -> None:
-        dispatcher = self.roster.dispatcher
+        dispatcher = self.node.dispatcher
         now_ns = dispatcher.clock()
-        self.roster.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
-        self.roster.owners.take(self.config.users, self.roster.members.values())
+        self.node.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
+        self.node.members.owners.take(self.config.users, self.node.members.registered.values())
         dispatcher.feed(events.SettingsChanged(self.config.core))
         dispatcher.counters.callbacks.add(dispatcher.clock() - now_ns)
 
     def callback_raised(self, where: str, error: BaseException | None) -> None:
-        self.roster.dispatcher.note_bug(where, error)
+        self.node.dispatcher.note_bug(where, error)
 
     def _probed(self, now_ns: int) -> None:
-        dispatcher = self.roster.dispatcher
+        dispatcher = self.node.dispatcher
         dispatcher.probe(now_ns)
         self._health.look(now_ns)
         dispatcher.repeats.flush()
 
-    def _start_roster(self, loop: asyncio.AbstractEventLoop) -> None:
-        """With what the former daemon left, if that can be used; else with the limits that it left."""
+    def _start_node(self, loop: asyncio.AbstractEventLoop) -> None:
+        """With the previous daemon's state, or with its limits alone, or with nothing."""
         devices, directory = find_gpus(self.config.text("NVSHARE_GPUS")), self.config.private_dir
         left = previous_state.load(directory, time.monotonic_ns())
-        for former in (left, left.without_clients(), PreviousState(None, (), left.covered)):
-            self._new_roster(loop, devices())
+        for attempt in (left, left.without_clients(), PreviousState(None, (), left.covered)):
+            self._new_node(loop, devices())
             try:
-                self._restore(former)
+                restore(self.node, attempt)
                 break
-            except Exception as error:  # what it tripped over would end every start
-                self.roster.forget_formers()
-                nothing_left = former is not left
-                checkpoint.give_up(directory, error, stays=not nothing_left)
-                journal.set_aside(directory, repr(error), not nothing_left)
-        self.roster.journal = former.journal(directory, self.roster.dispatcher.counters.events)
+            except Exception as error:  # it would end every start
+                self.node.members.stop_watching_expected()
+                stays = attempt is left
+                checkpoint.give_up(directory, error, stays=stays)
+                journal.set_aside(directory, repr(error), stays)
+        self.node.journal = attempt.journal(directory, self.node.dispatcher.counters.events)
 
-    def _new_roster(self, loop: asyncio.AbstractEventLoop, inventory: Inventory) -> None:
+    def _new_node(self, loop: asyncio.AbstractEventLoop, inventory: Inventory) -> None:
         dispatcher = Dispatcher(Scheduler(self.config.core, how_checked(self.config)), loop, Counters())
         epoch = secrets.randbits(62) + 1
-        self.roster = Roster(dispatcher, inventory, Tenancy(), self.bounds, own_place(), epoch)
-        self.roster.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
+        self.node = SchedulerNode(dispatcher, inventory, Tenancy(), self.bounds, own_place(), epoch)
+        self.node.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
         for device in inventory.devices():
-            dispatcher.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
+            self.node.gpus.introduce_again(device)
 
     def _listen(self, started_ns: int) -> None:
-        roster, bounds = self.roster, self.bounds
+        node, bounds = self.node, self.bounds
         token = read_token(self.config.private_dir)
         context = ControlContext(
-            roster=roster,
+            node=node,
             started_ns=started_ns,
             token=token,
             status=self._status,
             faults=self._faults,
-            kept=self._saver.kept,
+            flush=self._saver.flush,
             cards=lambda: next((companion.cards() for companion in self._companions), None),
         )
         control_routes = Control(context)
-        gate = ControlAccess(roster, control_routes.app(), bounds)
-        roster.owners.users = self.config.users
+        access = ControlAccess(node, control_routes.app(), bounds)
+        node.members.owners.users = self.config.users
         if os.geteuid() == 0:
             requests = Requests(
-                roster.dispatcher, control_routes.users_app(), bounds, lambda: self.config.users
+                node.dispatcher, control_routes.users_app(), bounds, lambda: self.config.users
             )
-            roster.take_request = requests.take
-        loop, counters = roster.dispatcher.loop, roster.dispatcher.counters
+            node.admission.take_request = requests.take
+        loop, counters = node.dispatcher.loop, node.dispatcher.counters
         self._control.made_again = lambda: self._refill_private_dir(token)
         control = self._control.open(
-            lambda listening: Listener(loop, listening, gate.welcome, gate.full, bounds, counters)
+            lambda listening: Listener(loop, listening, access.welcome, access.full, bounds, counters)
         )
-        gate.room_made = control.start
+        access.room_made = control.start
         clients = self._clients.open(
-            lambda listening: Listener(loop, listening, roster.welcome, _never_full, bounds, counters)
+            lambda listening: Listener(loop, listening, node.admission.welcome, _never_full, bounds, counters)
         )
         clients.start()
         control.start()
 
     def _refill_private_dir(self, token: str) -> None:
-        self.roster.dispatcher.changed = True  # for the checkpoint
+        self.node.dispatcher.changed = True  # for the checkpoint
         write_token(self.config.private_dir, token)
 
     def unreachable(self) -> str:
-        """Why nobody new can reach us; empty if everybody can."""
+        """The reason why new clients cannot reach the daemon; empty if they can."""
         return self._clients.error or self._control.error
 
     def _faults(self) -> list[str]:
         found = [f"the checkpoint cannot be written: {self._writer.error}"] if self._writer.error else []
-        if self.roster.journal is not None and self.roster.journal.error:
-            found.append(f"the journal cannot be written: {self.roster.journal.error}")
-        return found + [door.error for door in (self._clients, self._control) if door.error]
+        if self.node.journal is not None and self.node.journal.error:
+            found.append(f"the journal cannot be written: {self.node.journal.error}")
+        return found + [listening.error for listening in (self._clients, self._control) if listening.error]
 
     def _check_sockets(self) -> None:
-        dispatcher = self.roster.dispatcher
+        dispatcher = self.node.dispatcher
         now_ns = dispatcher.clock()
         self._clients.look()
         self._control.look()
@@ -273,39 +275,6 @@ class Daemon(Service[Config]):
         }
 
     def checkpoints(self) -> Checkpoints:
-        """What became of them."""
+        """How many were written, and how old the last one is."""
         age_ns = time.monotonic_ns() - self._writer.written_ns
         return Checkpoints(self._writer.written, self._writer.failed, age_ns)
-
-    # ---- the former life ---------------------------------------------------------------------
-
-    def _restore(self, left: PreviousState) -> None:
-        roster, dispatcher, saved = self.roster, self.roster.dispatcher, left.saved
-        if saved is None:
-            return
-        known = {c.gpu for c in saved.clients} | {gpu for _, gpu, _ in saved.lags}
-        known |= {gpu for _, gpu, _ in saved.departed} | {gpu for _, gpu, _, _ in saved.present}
-        known |= set(saved.draining)
-        for gpu in known:
-            for device in self._known_again(gpu):
-                dispatcher.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
-        alive = [
-            m for m in checkpoint.members_of(saved) if m.gpu in dispatcher.scheduler.gpus and roster.expect(m)
-        ]
-        dispatcher.feed(events.Restored(checkpoint.core_part(saved, alive)))
-        for gpu in saved.draining:
-            roster.drains.begin(gpu)
-        for pid, start_ticks, run in saved.runs:
-            roster.runs.restore(Process(pid, start_ticks), run)
-        logs.info(
-            "state of the previous daemon restored",
-            clients=len(alive),
-            dead=len(saved.clients) - len(alive),
-            limits=len(saved.limits),
-        )
-
-    def _known_again(self, gpu: str) -> list[Device]:
-        try:
-            return self.roster.inventory.resolve(gpu)
-        except GpuError:
-            return []  # taken out of the machine, or of the list, since

@@ -33,7 +33,7 @@ class EnvironmentLimits:
         self._set_limits = set_limits
         self._waiting: dict[str, tuple[LimitsSet, str] | None] = {}  # by pod, while nothing is to change
 
-    def say(self, pod: str, memory_bytes: int, owner: str) -> None:
+    def state(self, pod: str, memory_bytes: int, owner: str) -> None:
         word = LimitsSet(pod, SOURCE, min(memory_bytes, MEMORY_MAX_BYTES))
         if pod in self._waiting:
             self._waiting[pod] = (word, owner)
@@ -57,4 +57,4 @@ class EnvironmentLimits:
     def _pause_over(self, pod: str) -> None:
         waiting = self._waiting.pop(pod)
         if waiting is not None:
-            self.say(pod, waiting[0].memory_bytes or 0, waiting[1])
+            self.state(pod, waiting[0].memory_bytes or 0, waiting[1])

@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from nvshare.node.members import Member
+from nvshare.node.member import Member
 from nvshare.pods.peer import Process, open_process
 
 

@@ -42,12 +42,12 @@ NO_CHECKPOINT: Final = 0
 _MAGIC: Final = b"nvshare-journal"
 
 
-class Came(msgspec.Struct, frozen=True, tag="came", array_like=True):
-    """A client registered, or came back under another id while we were there: ``former``, else 0."""
+class ClientAdded(msgspec.Struct, frozen=True, tag="came", array_like=True):
+    """A client registered, or resumed under a new id; ``replaces`` is its previous id, or 0."""
 
     at_ns: int
     client: int
-    former: int
+    replaces: int
     pid: int
     start_ticks: int
     uid: int
@@ -60,15 +60,15 @@ class Came(msgspec.Struct, frozen=True, tag="came", array_like=True):
     image: str = ""
 
 
-class Left(msgspec.Struct, frozen=True, tag="left", array_like=True):
-    """A client is none any more, though its process lives."""
+class ClientRemoved(msgspec.Struct, frozen=True, tag="left", array_like=True):
+    """A client was replaced although its process lives."""
 
     client: int
     number: int = 0
 
 
-class Said(msgspec.Struct, frozen=True, tag="said", array_like=True):
-    """A source's word on a pod's limits."""
+class LimitsStated(msgspec.Struct, frozen=True, tag="said", array_like=True):
+    """What a source states for a pod's limits."""
 
     pod: str
     source: str
@@ -78,7 +78,7 @@ class Said(msgspec.Struct, frozen=True, tag="said", array_like=True):
     number: int = 0
 
 
-Entry = Came | Left | Said
+Entry = ClientAdded | ClientRemoved | LimitsStated
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final[msgspec.json.Decoder[Entry]] = msgspec.json.Decoder(Entry)
 

@@ -1,11 +1,11 @@
 """Messages of operators' tools on the clients' socket, and who may send them.
 
-1. Root and the daemon's own user may, in no container or in the daemon's own: root in a pod is a tenant.
-2. Old tools send one message and end, often before anybody has looked at them. The kernel still tells who
-   connected, but no longer from where. That is no doubt where nobody on this machine is in another
-   container; where somebody is, the message is refused.
-3. Looking for that takes longer than the loop can spare. Messages are obeyed in the order in which they came
-   all the same.
+1. Root and the daemon's own user may, in no container or in the daemon's own. Root in a pod is a tenant.
+2. Old tools send one message and exit, often before the daemon has looked at them. The kernel still knows
+   which user connected, but no longer from which container. While no process of this machine is in another
+   container there is no doubt; otherwise the message is refused.
+3. The search for other containers takes longer than the loop can spare, so a thread does it. Messages are
+   obeyed in the order of their arrival all the same.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from nvshare.core import events
+from nvshare.node.dispatcher import Dispatcher
 from nvshare.pods.cgroups import UNSEEN, Place
 from nvshare.pods.peer import Peer, others_in_containers
-from nvshare.wire.messages import Message
+from nvshare.runtime import logs
+from nvshare.wire.messages import Message, MessageType
 
 WAITING_MAX: Final = 256
 NOT_PERMITTED: Final = "not_permitted"
@@ -31,12 +34,22 @@ class _Order(NamedTuple):
     abort: Callable[[], None]
 
 
+def set_slice(dispatcher: Dispatcher, seconds: int) -> None:
+    dispatcher.repeats.info("slice set", logs.OPERATOR, seconds=seconds)
+    dispatcher.feed(events.SliceSet(seconds * 1_000_000_000))
+
+
+def set_scheduling(dispatcher: Dispatcher, on: bool) -> None:
+    dispatcher.repeats.info("scheduling set", logs.OPERATOR, on=on)
+    dispatcher.feed(events.SchedulingSet(on))
+
+
 class Operators:
-    def __init__(self, own_place: Place, obey: Callable[[Message], None], refuse: Refuse) -> None:
+    def __init__(self, dispatcher: Dispatcher, own_place: Place, refuse: Refuse) -> None:
+        self._dispatcher = dispatcher
         self._own_place = own_place
-        self._obey = obey
         self._refuse = refuse
-        self._waiting: deque[_Order] = deque()  # behind one whose place is being looked for
+        self._waiting: deque[_Order] = deque()  # in order of arrival; the first is in doubt
         self._looking: asyncio.Task[None] | None = None
 
     def has_right_user(self, peer: Peer) -> bool:
@@ -52,7 +65,7 @@ class Operators:
         return peer.place == UNSEEN and self.has_right_user(peer)
 
     def take(self, peer: Peer, message: Message, abort: Callable[[], None]) -> None:
-        """``abort`` ends the sender's connection, if it may not."""
+        """``abort`` ends the connection of a sender that is not permitted."""
         order = _Order(peer, message, abort)
         if not self._waiting and not self._in_doubt(peer):
             self._decide(order, self.trusted(peer))
@@ -82,3 +95,9 @@ class Operators:
         )
         self._refuse(order.peer, NOT_PERMITTED, kind + doubt)
         order.abort()
+
+    def _obey(self, message: Message) -> None:
+        if message.type is MessageType.SET_TQ:
+            set_slice(self._dispatcher, int(message.data))
+        else:
+            set_scheduling(self._dispatcher, message.type is MessageType.SCHED_ON)

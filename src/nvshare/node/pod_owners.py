@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from nvshare.core.events import LimitsSet
 from nvshare.core.limits import CEILING, DEFAULT
 from nvshare.node.dispatcher import Dispatcher
-from nvshare.node.members import Member
+from nvshare.node.member import Member
 from nvshare.node.users import Users
 from nvshare.pods.owners import PROCESS
 from nvshare.pods.owners import owner_of as owner_of_pod
-from nvshare.pods.peer import Peer, owner_of
+from nvshare.pods.peer import Peer
 from nvshare.runtime.cooperative import in_pieces
 
 SetLimits = Callable[[LimitsSet, str], object]
@@ -78,7 +78,7 @@ class PodOwners:
         for source, terms in ((DEFAULT, default), (CEILING, ceiling)):
             said = (terms.memory_bytes, terms.core_percent, None)
             if self._dispatcher.scheduler.limits.said_by(pod, source) != said:
-                self._set_limits(LimitsSet(pod, source, *said), owner_of(peer))
+                self._set_limits(LimitsSet(pod, source, *said), peer.owner)
 
     def take(self, users: Users, members: Iterable[Member]) -> None:
         """Rule 2."""

@@ -13,7 +13,7 @@ import msgspec
 from nvshare.node import checkpoint, journal
 from nvshare.node.checkpoint import Saved
 from nvshare.node.checkpoint_repair import KINDS, LimitRow, SavedClient
-from nvshare.node.journal import Came, Entry, Journal, Left, Said
+from nvshare.node.journal import ClientAdded, ClientRemoved, Entry, Journal, LimitsStated
 from nvshare.runtime import logs
 from nvshare.runtime.files import Unusable
 
@@ -48,7 +48,9 @@ def load(directory: Path, now_ns: int) -> PreviousState:
     except (
         Unusable
     ) as error:  # who came spoils it: without them it is the checkpoint and the limits set since
-        replayed, used, complaints = replay(base, [entry for entry in found if isinstance(entry, Said)])
+        replayed, used, complaints = replay(
+            base, [entry for entry in found if isinstance(entry, LimitsStated)]
+        )
         complaints.insert(0, str(error))
     if complaints:
         journal.set_aside(directory, complaints[0], True, unusable_entries=len(complaints), used=len(used))
@@ -89,12 +91,12 @@ def _replay_one(
     entry: Entry, clients: dict[int, SavedClient], limits: dict[tuple[str, str], LimitRow]
 ) -> None:
     """Raises ValueError, and nothing has changed."""
-    if isinstance(entry, Came):
-        client = _client(entry, clients.get(entry.former))
+    if isinstance(entry, ClientAdded):
+        client = _client(entry, clients.get(entry.replaces))
         KINDS["clients"].check(client)
-        clients.pop(entry.former, None)
+        clients.pop(entry.replaces, None)
         clients[client.client] = client
-    elif isinstance(entry, Left):
+    elif isinstance(entry, ClientRemoved):
         clients.pop(entry.client, None)
     else:
         row: LimitRow = (entry.pod, entry.source, entry.memory_bytes, entry.core_percent, entry.share)
@@ -102,7 +104,7 @@ def _replay_one(
         limits[entry.pod, entry.source] = row
 
 
-def _client(entry: Came, former: SavedClient | None) -> SavedClient:
+def _client(entry: ClientAdded, former: SavedClient | None) -> SavedClient:
     """Nobody has been told what it did since; of one that came back it is known how far its counters were."""
     new = SavedClient(
         entry.client,

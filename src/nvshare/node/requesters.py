@@ -13,7 +13,7 @@ from starlette.requests import Request
 from nvshare.core.view.snapshot import TenantSnapshot
 from nvshare.node.control_answers import BadRequest, pod_of
 from nvshare.pods.owners import namespace_of, pod_of_user
-from nvshare.pods.peer import Peer, owner_of
+from nvshare.pods.peer import Peer
 from nvshare.runtime.logs import OPERATOR as OPERATOR_LINES
 
 
@@ -34,7 +34,7 @@ class Requester(NamedTuple):
     @property
     def owner(self) -> str:
         """Whose lines in the log he causes."""
-        return OPERATOR_LINES if self.peer is None else owner_of(self.peer)
+        return OPERATOR_LINES if self.peer is None else self.peer.owner
 
     def owns(self, owner: int | None) -> bool:
         """Whether a pod of that owner is his to see and change."""

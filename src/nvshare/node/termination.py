@@ -19,10 +19,9 @@ from collections.abc import Mapping, Set
 from typing import Final
 
 from nvshare.core.account import NEVER
-from nvshare.node import members
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.kill_outcomes import KILLED_WITHIN_SEC
-from nvshare.node.members import Member
+from nvshare.node.member import Member
 from nvshare.pods.peer import Process, pidfd_pid
 
 MARK: Final = "mark"
@@ -117,7 +116,7 @@ class Terminations:
     def _tell(self, words: str, member: Member, **fields: object) -> None:
         named = {"pod": member.pod, "pid": member.process.pid, "gpu": member.gpu, "command": member.command}
         client = f"{member.client:016x}"
-        self._dispatcher.repeats.warning(words, members.owner(member), client=client, **named, **fields)
+        self._dispatcher.repeats.warning(words, member.accounted_to, client=client, **named, **fields)
 
     # ---- by the operator ---------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from nvshare.node.http_refusal import refusal
 from nvshare.node.requesters import Requester
 from nvshare.node.users import Users
 from nvshare.pods.cgroups import Place
-from nvshare.pods.peer import Peer, owner_of
+from nvshare.pods.peer import Peer
 from nvshare.runtime import logs
 
 REMEMBERED_UIDS: Final = 4096
@@ -122,7 +122,7 @@ class Requests:
     def _refuse(self, connected: socket.socket, peer: Peer, status: int, why: str) -> None:
         """At once, so that nothing is left of it: what the kernel has buffered is read after the end, too."""
         self._dispatcher.counters.refused["not_permitted" if status == 403 else "too_many_requests"] += 1
-        self._dispatcher.repeats.warning("request refused", owner_of(peer), uid=peer.uid, why=why)
+        self._dispatcher.repeats.warning("request refused", peer.owner, uid=peer.uid, why=why)
         with connected, contextlib.suppress(OSError):
             connected.send(refusal(status, why))
 

@@ -59,17 +59,17 @@ class Peer(NamedTuple):
     groups: frozenset[int] = frozenset()  # all of them
     image: str = ""  # changes when the process executes another program; empty if we may not know
 
+    @property
+    def owner(self) -> str:
+        """Whose capacity the process takes: its pod's or container's, else its user's.
 
-def owner_of(peer: Peer) -> str:
-    """Whose places a process takes: its pod's or container's, else its user's.
-
-    A container below ``user.slice`` counts for its user, who could name any number of them.
-    """
-    if peer.place.pod_uid:
-        return f"pod:{peer.place.pod_uid}"
-    if peer.place.container and peer.place != UNSEEN and "/" not in peer.place.container:
-        return f"container:{peer.place.container}"
-    return f"uid:{peer.uid}"
+        A container below ``user.slice`` counts for its user, who could name any number of them.
+        """
+        if self.place.pod_uid:
+            return f"pod:{self.place.pod_uid}"
+        if self.place.container and self.place != UNSEEN and "/" not in self.place.container:
+            return f"container:{self.place.container}"
+        return f"uid:{self.uid}"
 
 
 def _read(path: str) -> bytes:

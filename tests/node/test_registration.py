@@ -1,4 +1,4 @@
-"""The roster's books, and what it tells the core, without sockets."""
+"""Registering and resuming without sockets: the members, and the events for the core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from nvshare.core.limits import Limits
 from nvshare.gpu.inventory import Inventory
 from nvshare.node.bounds import Bounds
 from nvshare.node.counters import Counters
-from nvshare.node.roster import Roster
+from nvshare.node.members import close_pidfd
+from nvshare.node.scheduler_node import SchedulerNode
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.peer import Peer, process_of
 from nvshare.pods.tenancy import Tenancy
@@ -73,15 +74,15 @@ class QuietConnection:
         self.aborted = True
 
 
-def register(roster: Roster, connection: Any) -> int:
-    roster.register(connection, Message(MessageType.REGISTER, pod_name="a", gpu_uuid=gpu_key()))
+def register(node: SchedulerNode, connection: Any) -> int:
+    node.registration.register(connection, Message(MessageType.REGISTER, pod_name="a", gpu_uuid=gpu_key()))
     client: int = connection.client
     return client
 
 
-def resume(roster: Roster, connection: Any, former: int) -> None:
+def resume(node: SchedulerNode, connection: Any, former: int) -> None:
     figures = (EPOCH, 5, 6, 7, 0, 0, 0, 6)
-    roster.resume(connection, Message(MessageType.RESUME, id=former, arguments=figures))
+    node.registration.resume(connection, Message(MessageType.RESUME, id=former, arguments=figures))
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["connected", "away"])
@@ -89,33 +90,33 @@ def test_a_live_member_that_resumes_is_replaced_by_one_event(away: bool) -> None
     async def live() -> None:
         dispatcher: Any = RecordingDispatcher(asyncio.get_running_loop())
         bounds = Bounds(resume_every_ns=0)
-        roster = Roster(dispatcher, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
+        node = SchedulerNode(dispatcher, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
         first: Any = QuietConnection()
         second: Any = QuietConnection()
-        former = register(roster, first)
+        former = register(node, first)
         if away:
-            roster.connection_ended(first)
+            node.admission.connection_ended(first)
         dispatcher.fed.clear()
-        resume(roster, second, former)
+        resume(node, second, former)
         await asyncio.sleep(0)  # what was left to the loop's next round
         [event] = dispatcher.fed
         assert isinstance(event, events.ClientResumed)
         assert (event.client, event.former, event.holds, event.used_bytes) == (second.client, former, True, 7)
-        assert list(roster.members) == [second.client]
+        assert list(node.members.registered) == [second.client]
         assert dispatcher.connections == {second.client: second}
         assert first.aborted is not away
         assert dispatcher.counters.disconnects["replaced"] == int(not away)
-        os.fstat(roster.members[second.client].pidfd)
+        os.fstat(node.members.registered[second.client].pidfd)
         if not away:
-            roster.connection_ended(first)  # the loop tells of the old one's end at last
+            node.admission.connection_ended(first)  # the loop tells of the old one's end at last
         assert dispatcher.connections == {second.client: second}
         assert dispatcher.fed == [event]
-        assert [row.process for row in roster.ended] == []
-        roster.connection_ended(second)
-        resume(roster, QuietConnection(), second.client)
-        assert len(roster.members) == 1, "counted once, away once: it can do so again and again"
-        [member] = roster.members.values()
-        roster._close_pidfd(member.pidfd)
+        assert [row.process for row in node.members.ended] == []
+        node.admission.connection_ended(second)
+        resume(node, QuietConnection(), second.client)
+        assert len(node.members.registered) == 1, "counted once, away once: it can do so again and again"
+        [member] = node.members.registered.values()
+        close_pidfd(dispatcher.loop, member.pidfd)
 
     asyncio.run(live())
 
@@ -124,16 +125,16 @@ def test_no_descriptor_is_lost_over_many_resumes() -> None:
     async def live() -> None:
         dispatcher: Any = RecordingDispatcher(asyncio.get_running_loop())
         bounds = Bounds(clients_per_pod=1, resume_every_ns=0)
-        roster = Roster(dispatcher, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
+        node = SchedulerNode(dispatcher, Inventory((), believes=True), Tenancy(), bounds, HOST, EPOCH)
         connection: Any = QuietConnection()
-        register(roster, connection)
+        register(node, connection)
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(50):
             former, connection = connection, QuietConnection()
-            resume(roster, connection, former.client)
+            resume(node, connection, former.client)
             assert connection.answers == [], "the bound of one per pod counts the one who is replaced no more"
         assert len(os.listdir("/proc/self/fd")) == before
-        roster._close_pidfd(connection.pidfd)
+        close_pidfd(dispatcher.loop, connection.pidfd)
 
     asyncio.run(live())
 
@@ -141,15 +142,15 @@ def test_no_descriptor_is_lost_over_many_resumes() -> None:
 def test_containers_whose_users_have_one_number_do_not_share_a_bound() -> None:
     async def live() -> None:
         dispatcher: Any = RecordingDispatcher(asyncio.get_running_loop())
-        roster = Roster(
+        node = SchedulerNode(
             dispatcher, Inventory((), believes=True), Tenancy(), Bounds(clients_per_uid=2), HOST, EPOCH
         )
         places = [*(Place(container=letter * 64) for letter in "aaabb"), HOST, HOST]
         connections: list[Any] = [QuietConnection(place) for place in places]
         for connection in connections:
-            register(roster, connection)
+            register(node, connection)
         assert [c.answers for c in connections] == [[], [], ["too_many_of_user"], [], [], [], []]
         for connection in connections:
-            roster._close_pidfd(connection.pidfd)
+            close_pidfd(dispatcher.loop, connection.pidfd)
 
     asyncio.run(live())
