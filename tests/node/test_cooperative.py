@@ -140,7 +140,7 @@ async def page(node: SchedulerNode, path: str) -> list[bytes]:
     sent: list[MutableMapping[str, Any]] = []
     app = Control(ControlContext(node, 0, "token", dict, flush)).app()
     request = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
-    scope = {**request, "state": {"asker": OPERATOR}}
+    scope = {**request, "state": {"requester": OPERATOR}}
     await app(scope, receive, send)
     assert sent[0]["status"] == 200
     return [message["body"] for message in sent[1:]]

@@ -23,8 +23,14 @@ from nvshare.pods.peer import (
     pidfd_dead,
     process_of,
 )
-from nvshare.pods.tenancy import RUNS_MAX, Run, Tenancy, parse_pod
+from nvshare.pods.tenancy import RUNS_MAX, Run, Tenancy
+from nvshare.pods.tenant_name import TenantName
 from nvshare.runtime.listener import Exhausted
+
+
+def tenant_of(tenancy: Tenancy, peer: Peer, namespace: str, name: str, trusted: bool) -> tuple[str, bool]:
+    tenant, claim_ignored = tenancy.tenant_of(peer, namespace, name, trusted)
+    return tenant.key, claim_ignored
 
 
 @pytest.fixture
@@ -112,21 +118,23 @@ def test_ancestors_lead_to_a_registered_run() -> None:
     tenancy = Tenancy()
     peer = Peer(own(), 1000, HOST)
     parent = ancestors(own())[1]
-    assert tenancy.tenant_of(peer, "", "", trusted=False)[0] == f"process:{peer.process.pid}:{own()[1]}"
+    assert tenant_of(tenancy, peer, "", "", trusted=False)[0] == f"process:{peer.process.pid}:{own()[1]}"
     tenancy.add_run(parent, Run("default/job"))
-    assert tenancy.tenant_of(peer, "", "", trusted=False) == ("default/job", False)
+    assert tenant_of(tenancy, peer, "", "", trusted=False) == ("default/job", False)
     assert not tenancy.forget_ended("default/job"), "it runs"
     assert tenancy.end_run(parent) == Run("default/job")
-    assert tenancy.tenant_of(peer, "", "", trusted=False) == ("default/job", False), "what it left is its own"
+    assert tenant_of(tenancy, peer, "", "", trusted=False) == ("default/job", False), (
+        "what it left is its own"
+    )
     assert tenancy.forget_ended("default/job")
-    assert tenancy.tenant_of(peer, "", "", trusted=False)[0].startswith("process:")
+    assert tenant_of(tenancy, peer, "", "", trusted=False)[0].startswith("process:")
 
 
 def test_a_reused_pid_of_a_run_is_nobodys_ancestor() -> None:
     tenancy = Tenancy()
     parent = ancestors(own())[1]
     tenancy.add_run(Process(parent.pid, parent.start_ticks - 1), Run("default/job"))
-    assert tenancy.tenant_of(Peer(own(), 0, HOST), "", "", trusted=False)[0].startswith("process:")
+    assert tenant_of(tenancy, Peer(own(), 0, HOST), "", "", trusted=False)[0].startswith("process:")
 
 
 def test_runs_are_bounded() -> None:
@@ -143,14 +151,14 @@ def test_a_runs_cgroup_tells_whatever_the_ancestors_are() -> None:
     outer, inner = "freezer:/nvshare-run-1-1", "freezer:/nvshare-run-1-1/nvshare-run-2-2"
     tenancy.add_run(Process(1, 1), Run("default/outer", outer))
     stray = Peer(Process(10, 20), 0, HOST, (inner, outer))
-    assert tenancy.tenant_of(stray, "", "claimed", trusted=True) == ("default/outer", True)
+    assert tenant_of(tenancy, stray, "", "claimed", trusted=True) == ("default/outer", True)
     tenancy.add_run(Process(2, 2), Run("default/inner", inner))
-    assert tenancy.tenant_of(stray, "", "", trusted=True) == ("default/inner", False)
+    assert tenant_of(tenancy, stray, "", "", trusted=True) == ("default/inner", False)
     elsewhere = Peer(Process(10, 20), 0, HOST, ("freezer:/user/nvshare-run-1-1", "pids:/nvshare-run-1-1"))
-    assert tenancy.tenant_of(elsewhere, "", "", trusted=True)[0] == "process:10:20"
+    assert tenant_of(tenancy, elsewhere, "", "", trusted=True)[0] == "process:10:20"
     tenancy.end_run(Process(2, 2))
     assert tenancy.forget_ended("default/inner")
-    assert tenancy.tenant_of(stray, "", "", trusted=True)[0] == "default/outer"
+    assert tenant_of(tenancy, stray, "", "", trusted=True)[0] == "default/outer"
 
 
 def test_a_pod_of_two_runs_is_over_with_the_second() -> None:
@@ -179,7 +187,7 @@ def test_a_pod_of_two_runs_is_over_with_the_second() -> None:
 )
 def test_whose_word_counts(place: Place, trusted: bool, said: str, tenant: str, passed_over: bool) -> None:
     peer = Peer(Process(1, 2), 0, place)
-    assert Tenancy().tenant_of(peer, "", said, trusted) == (tenant, passed_over)
+    assert tenant_of(Tenancy(), peer, "", said, trusted) == (tenant, passed_over)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +206,8 @@ def test_whose_word_counts(place: Place, trusted: bool, said: str, tenant: str, 
     ],
 )
 def test_pods_as_people_write_them(text: str, pod: str | None) -> None:
-    assert parse_pod(text) == pod
+    tenant = TenantName.parse(text)
+    assert (None if tenant is None else tenant.key) == pod
 
 
 def test_a_users_pod_is_joined_by_nobody_else() -> None:
@@ -206,9 +215,9 @@ def test_a_users_pod_is_joined_by_nobody_else() -> None:
     tenancy = Tenancy()
     tenancy.add_run(own(), Run("user-1000/job"))
     for uid, tenant in ((1000, "user-1000/job"), (0, "user-1000/job"), (1001, f"process:{own().pid}:")):
-        assert tenancy.tenant_of(Peer(own(), uid, HOST), "", "", trusted=False)[0].startswith(tenant)
+        assert tenant_of(tenancy, Peer(own(), uid, HOST), "", "", trusted=False)[0].startswith(tenant)
     tenancy.add_run(own(), Run("default/job"))
-    assert tenancy.tenant_of(Peer(own(), 1001, HOST), "", "", trusted=False)[0] == "default/job", "root's is"
+    assert tenant_of(tenancy, Peer(own(), 1001, HOST), "", "", trusted=False)[0] == "default/job", "root's is"
 
 
 @pytest.mark.parametrize("many", [0, 3, 400])

@@ -10,14 +10,14 @@ from nvshare.core.limits import SOURCE_WORDS
 from nvshare.core.units import UnitError, format_bytes, parse_memory, parse_percent
 from nvshare.local.limit_description import core_words, describe, memory_words, origin
 from nvshare.local.run import beyond_memory
-from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
+from nvshare.pods.tenant_name import ACCEPTED, TenantName
 
 
 def pod_argument(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    pod = parse_pod(value)
+    pod = TenantName.parse(value)
     if pod is None:
-        fail(f"{value!r} is not a pod name; accepted: {ACCEPTED_POD}", EXIT_BAD_INPUT)
-    return pod
+        fail(f"{value!r} is not a pod name; accepted: {ACCEPTED}", EXIT_BAD_INPUT)
+    return pod.key
 
 
 @click.group()

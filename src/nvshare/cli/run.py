@@ -13,7 +13,7 @@ from nvshare.core.units import UnitError, parse_memory, parse_percent
 from nvshare.local.job import JobError
 from nvshare.local.libraries import InterposerMissingError
 from nvshare.local.run import RunInputError, RunOrder, default_pod_name, run
-from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
+from nvshare.pods.tenant_name import ACCEPTED, TenantName
 
 _Value = TypeVar("_Value")
 POLICIES = ("cap", "share")
@@ -33,11 +33,11 @@ def _pod(pod: str | None, namespace: str | None, command: str) -> str:
             EXIT_BAD_INPUT,
         )
     name = pod if pod is not None else default_pod_name(command)
-    found = parse_pod(name if "/" in name else f"{namespace or 'default'}/{name}")
+    found = TenantName.parse(name if "/" in name else f"{namespace or 'default'}/{name}")
     if found is None:
         what = f"--pod {pod!r}" if namespace is None else f"--namespace {namespace!r} with --pod {pod!r}"
-        fail(f"{what} is not a pod name; accepted: {ACCEPTED_POD}", EXIT_BAD_INPUT)
-    return found
+        fail(f"{what} is not a pod name; accepted: {ACCEPTED}", EXIT_BAD_INPUT)
+    return found.key
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})

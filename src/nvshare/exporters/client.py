@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from nvshare.core.limits import NO_SOURCE
 from nvshare.core.view.observe import GpuCopy, TenantCopy
-from nvshare.exporters.names import PROCESS
+from nvshare.exporters.names import is_program
 from nvshare.exporters.view import Families, View, in_batches
 from nvshare.gpu.reading import ProcessReading
 from nvshare.metrics.catalog import clients as c
@@ -97,7 +97,7 @@ def _joined(rows: list[_Row]) -> Iterator[_Row]:
     alike: dict[tuple[str, str], _Row] = {}
     for row in rows:
         _, pod, _, gpu = row.labels
-        if not pod.startswith(PROCESS):
+        if not is_program(pod):
             yield row
         elif (pod, gpu) in alike:
             alike[pod, gpu] = _both(alike[pod, gpu], row)

@@ -1,8 +1,8 @@
-"""What a program in no pod is called in metrics: its user and its command, not the one process it is.
+"""Names of programs in no pod, for metrics: the user and the command, not the process.
 
-Processes come and go for ever, and each would leave series of its own behind in Prometheus. What two
-programs of one name have is added up. Programs choose their command, so there is a bounded number of names:
-what comes later is called ``other``.
+Processes come and go, and each would leave series of its own behind in Prometheus. The figures of programs
+with one name are added up. Programs choose their command, so the number of names is bounded: later programs
+are called ``other``.
 """
 
 from __future__ import annotations
@@ -11,11 +11,18 @@ import re
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-PROCESS: Final = "process:"
+from nvshare.pods.tenant_name import TenantKind, TenantName
+
+_PREFIX: Final = f"{TenantKind.PROCESS}:"
 NAMES_PER_USER: Final = 32
 NAMES_MAX: Final = 1024
 OTHER: Final = "other"
 _ODD: Final = re.compile(r"[^A-Za-z0-9._+-]")
+
+
+def is_program(label: str) -> bool:
+    """Whether a pod label is the name of a program in no pod."""
+    return label.startswith(_PREFIX)
 
 
 class Named(Protocol):
@@ -39,11 +46,11 @@ class ProcessNames:
 
     def learn(self, programs: Iterable[Named]) -> None:
         for one in programs:
-            if one.pod.startswith(PROCESS) and one.pod not in self._of:
-                self._of[one.pod] = PROCESS + self._name(one.uid, one.command)
+            if one.pod not in self._of and TenantName.of_key(one.pod).is_process:
+                self._of[one.pod] = _PREFIX + self._name(one.uid, one.command)
 
     def name(self, pod: str) -> str:
-        return self._of.get(pod, f"{PROCESS}{OTHER}")
+        return self._of.get(pod, _PREFIX + OTHER)
 
     def keep_only(self, pods: set[str]) -> None:
         for pod in self._of.keys() - pods:

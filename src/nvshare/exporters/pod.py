@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, PodFiguresCopy, TenantCopy
 from nvshare.exporters.activity import not_told_of
 from nvshare.exporters.joined import Joined
-from nvshare.exporters.names import PROCESS
+from nvshare.exporters.names import is_program
 from nvshare.exporters.view import Families, View, families_of, in_batches
 from nvshare.metrics.catalog import pods as c
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
@@ -93,7 +93,7 @@ class Totals:
         kept: list[_Row] = []
         for batch in in_batches(rows):
             for row in batch:
-                if row.labels[1].startswith(PROCESS):
+                if is_program(row.labels[1]):
                     self._joined.add(row.key, row.labels, _counters(row), now_ns)
                     alike[row.labels] = row
                 else:

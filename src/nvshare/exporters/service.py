@@ -117,7 +117,7 @@ class MetricsService:
         if peer is None:
             return None
         tenant, _ = self._node.tenancy.tenant_of(peer, "", "", trusted=False)
-        return Seen(peer.process.start_ticks, "" if tenant.startswith("process:") else tenant)
+        return Seen(peer.process.start_ticks, "" if tenant.is_process else tenant.key)
 
     def _source_changed(self, source: str, up: bool, why: str) -> None:
         if source == NVML:

@@ -14,16 +14,16 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, Observation, unpacking
-from nvshare.exporters.names import PROCESS, Named, ProcessNames
+from nvshare.exporters.names import Named, ProcessNames
 from nvshare.gpu.reading import GpuReading, SourceState
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.pods.peer import Process
+from nvshare.pods.tenant_name import TenantName
 from nvshare.runtime.durations import DurationHistogram
 
 Families = Iterator[Family | None]
 """None: nothing yet, but others may run now."""
 Row = TypeVar("Row")
-OWN_KINDS = ("pod:", "container:", PROCESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +108,11 @@ class View:
         names.keep_only(known)
 
     def pod_labels(self, pod: str) -> tuple[str, str]:
-        """Namespace and name. Tenants that are no pods have no namespace and their kind in the name."""
-        if pod.startswith(PROCESS) and self.names is not None:
+        """Namespace and name; of a process in no pod the name of its program, without debug labels."""
+        tenant = TenantName.of_key(pod)
+        if tenant.is_process and self.names is not None:
             return "", self.names.name(pod)
-        if pod.startswith(OWN_KINDS):
-            return "", pod
-        namespace, _, name = pod.rpartition("/")
-        return namespace, name
+        return tenant.labels
 
     def forgetting(self) -> Iterator[None]:
         """Free what the copies hold, in steps: freeing thousands of rows takes its time too."""

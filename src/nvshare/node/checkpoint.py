@@ -44,6 +44,7 @@ from nvshare.node.member import Member
 from nvshare.node.runs import OF_ITS_USER
 from nvshare.pods.peer import Process
 from nvshare.pods.tenancy import Run
+from nvshare.pods.tenant_name import TenantName
 from nvshare.runtime import files, logs
 from nvshare.runtime.files import Unusable
 
@@ -143,7 +144,7 @@ def saved_from(draft: Draft) -> Saved:
         departed=[
             (gone.pod, gone.gpu, fit_totals(gone.totals))
             for gone in core.departed
-            if not gone.pod.startswith("process:")
+            if not TenantName.of_key(gone.pod).is_process
         ],
         present=[(here.pod, here.gpu, fit_totals(here.totals), here.due_weight) for here in core.present],
         draining=list(draft.draining),

@@ -17,7 +17,8 @@ from nvshare.core.books.pod_figures import PodTotals
 from nvshare.core.limits import LimitsBook
 from nvshare.node.bounds import FIGURE_MAX
 from nvshare.node.member import NO_CLIENT
-from nvshare.pods.tenancy import RUNS_MAX, Run, parse_pod
+from nvshare.pods.tenancy import RUNS_MAX, Run
+from nvshare.pods.tenant_name import TenantName
 
 PID_MAX: Final = 1 << 22
 UID_MAX: Final = (1 << 32) - 1
@@ -98,7 +99,7 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 
 
 def _pod(pod: str) -> None:
-    if len(pod) > 2 * _NAME_MAX or parse_pod(pod) is None:
+    if len(pod) > 2 * _NAME_MAX or TenantName.parse(pod) is None:
         raise BadRow(f"{pod[:_NAME_MAX]!r} is not a pod name")
 
 

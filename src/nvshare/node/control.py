@@ -26,7 +26,7 @@ from nvshare.node.control_quotas import Quotas
 from nvshare.node.operators import set_scheduling, set_slice
 from nvshare.node.problems import problems
 from nvshare.node.requesters import requester_of
-from nvshare.pods.owners import namespace_of
+from nvshare.pods.tenant_name import user_namespace
 from nvshare.wire.messages import QUANTUM_MAX_SEC
 
 
@@ -114,7 +114,7 @@ class Control:
             "draining_gpus": node.drains.all(),
             "sock_dir": self._context.status()["sock_dir"],
             "simulated": _simulated(),
-            "namespace": namespace_of(peer.uid),
+            "namespace": user_namespace(peer.uid),
             "default": node.members.owners.users.default(peer.uid, peer.groups)._asdict(),
             "ceiling": node.members.owners.users.ceiling(peer.uid, peer.groups)._asdict(),
         }

@@ -62,7 +62,7 @@ class ControlAccess:
         opening.add_done_callback(self._opening.discard)
 
     def _serve(self) -> H11Protocol:
-        return H11Protocol(self._http, self._state, {"asker": OPERATOR}, self._loop)
+        return H11Protocol(self._http, self._state, {"requester": OPERATOR}, self._loop)
 
     async def _open(self, connection: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
         try:

@@ -66,7 +66,7 @@ class Actions:
             found = [m for m in self._members_of(requester) if m.process.pid == wanted]
             nobody = f"no process with pid {who} uses a GPU here; nvshare ctl clients lists those that do"
         else:
-            pod = requester.pod(who)
+            pod = requester.tenant(who).key
             found = [m for m in self._members_of(requester) if m.pod == pod]
             nobody = f"{pod} has no process on this node; nvshare ctl clients lists those that have"
         if not found:

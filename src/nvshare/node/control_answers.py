@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from nvshare.node.dispatcher import Dispatcher
-from nvshare.pods.tenancy import ACCEPTED_POD, parse_pod
+from nvshare.pods.tenant_name import ACCEPTED, TenantName
 from nvshare.runtime.cooperative import in_pieces
 
 BODY_BYTES_MAX: Final = 65_536
@@ -76,11 +76,12 @@ async def body_of(request: Request, kind: type[Body]) -> Body:
         raise BadRequest(str(error)) from error
 
 
-def pod_of(text: str) -> str:
-    pod = parse_pod(text)
-    if pod is None:
-        raise BadRequest(f"{text!r} is not a pod name; accepted: {ACCEPTED_POD}")
-    return pod
+def tenant_of(text: str) -> TenantName:
+    """Raises BadRequest."""
+    tenant = TenantName.parse(text)
+    if tenant is None:
+        raise BadRequest(f"{text!r} is not a pod name; accepted: {ACCEPTED}")
+    return tenant
 
 
 def _explain(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -30,7 +30,7 @@ class ControlContext:
     def pod_of(self, request: Request) -> str:
         """The pod in the path of a request. To a user, others' pods do not exist."""
         requester = requester_of(request)
-        pod = requester.pod(request.path_params["pod"])
+        pod = requester.tenant(request.path_params["pod"]).key
         if not self.owns(requester, pod):
             raise NotFound(f"no pod of yours is called {pod}; nvshare ctl clients shows those that there are")
         return pod

@@ -95,8 +95,9 @@ class Quotas:
     async def runs(self, request: Request) -> Response:
         """``nvshare run`` registers the process it is about to become, and its pod."""
         body, requester = await body_of(request, RunBody), requester_of(request)
-        pod = requester.pod(body.pod)
-        if not self._context.owns(requester, pod) or ":" in pod:
+        tenant = requester.tenant(body.pod)
+        pod = tenant.key
+        if not self._context.owns(requester, pod) or not tenant.is_local_pod:
             raise BadRequest(f"{pod!r} is no pod to run in; accepted: [namespace/]name")
         process, cgroup = self._runner(requester, body.pid)
         change = self._added(pod, "run", body)

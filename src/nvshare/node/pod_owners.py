@@ -18,9 +18,8 @@ from nvshare.core.limits import CEILING, DEFAULT
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.member import Member
 from nvshare.node.users import Users
-from nvshare.pods.owners import PROCESS
-from nvshare.pods.owners import owner_of as owner_of_pod
 from nvshare.pods.peer import Peer
+from nvshare.pods.tenant_name import TenantName
 from nvshare.runtime.cooperative import in_pieces
 
 SetLimits = Callable[[LimitsSet, str], object]
@@ -54,8 +53,9 @@ class PodOwners:
 
     def owner(self, pod: str) -> int | None:
         """The user it belongs to; None: the operator."""
-        owner = owner_of_pod(pod)
-        if owner is None and pod.startswith(PROCESS):
+        tenant = TenantName.of_key(pod)
+        owner = tenant.owner_uid
+        if tenant.is_process:
             here = (uid for uid, pods in self._pods.items() if pod in pods)
             expected = (former.uid for former in self._expected.values() if former.pod == pod)
             owner = next(here, None)
@@ -70,7 +70,8 @@ class PodOwners:
 
     def apply(self, pod: str, peer: Peer) -> None:
         """Rule 1, if the peer is the pod's user, or in a container of his."""
-        owner = peer.uid if pod.startswith(PROCESS) else owner_of_pod(pod)
+        tenant = TenantName.of_key(pod)
+        owner = peer.uid if tenant.is_process else tenant.owner_uid
         if not self._serves or owner is None or (owner != peer.uid and not peer.place.container):
             return
         groups = peer.groups if owner == peer.uid else frozenset()

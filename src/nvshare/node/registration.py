@@ -22,6 +22,7 @@ from nvshare.node.drains import GPU_DRAINING
 from nvshare.node.journal import ClientAdded, ClientRemoved
 from nvshare.node.member import Member, Role
 from nvshare.pods.peer import Peer
+from nvshare.pods.tenant_name import TenantName
 from nvshare.wire.dialects import V3
 from nvshare.wire.lifecycle import State
 from nvshare.wire.messages import Message
@@ -46,9 +47,10 @@ class Registration:
         if connection.refusal:
             self._admission.refuse(connection, connection.refusal, "its identity is unknown")
             return
-        pod, claim_ignored = node.tenancy.tenant_of(
+        tenant, claim_ignored = node.tenancy.tenant_of(
             peer, message.pod_namespace, message.pod_name, self._admission.trusted(peer)
         )
+        pod = tenant.key
         try:
             device = node.gpus.resolve(message.gpu_uuid, version, peer.owner)
         except GpuError as error:
@@ -204,7 +206,8 @@ class Registration:
             return "wrong_epoch"  # an expected member may have that of a daemon that wrote no checkpoint
         if gpu and gpu != known.gpu:
             return "wrong_gpu"
-        if peer.place.pod_uid and known.pod != f"pod:{peer.place.pod_uid}":
+        tenant = TenantName.of_place(peer.place)
+        if tenant is not None and peer.place.pod_uid and known.pod != tenant.key:
             return "wrong_pod"
         return ""
 

@@ -1,6 +1,6 @@
-"""Who asks the daemon for something over HTTP, and which pods that concerns.
+"""Who sends an HTTP request to the daemon, and which pods it may concern.
 
-An operator may see and change every pod. A user sees and changes his own: to him others are not there.
+An operator may see and change every pod. A user may see and change his own; to him others do not exist.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 
 from nvshare.core.view.snapshot import TenantSnapshot
-from nvshare.node.control_answers import BadRequest, pod_of
-from nvshare.pods.owners import namespace_of, pod_of_user
+from nvshare.node.control_answers import BadRequest, tenant_of
 from nvshare.pods.peer import Peer
+from nvshare.pods.tenant_name import TenantName, user_namespace
 from nvshare.runtime.logs import OPERATOR as OPERATOR_LINES
 
 
 class Requester(NamedTuple):
-    """``peer``: the process of a user, as the kernel tells it; None: an operator."""
+    """``peer``: the process of a user, identified by the kernel; None: an operator."""
 
     peer: Peer | None = None
 
@@ -28,36 +28,36 @@ class Requester(NamedTuple):
 
     @property
     def source(self) -> str:
-        """Whose word on limits it is."""
+        """The source of limits that it states."""
         return "ctl" if self.peer is None else "user"
 
     @property
     def owner(self) -> str:
-        """Whose lines in the log he causes."""
+        """Whose share of the log its lines count for."""
         return OPERATOR_LINES if self.peer is None else self.peer.owner
 
     def owns(self, owner: int | None) -> bool:
-        """Whether a pod of that owner is his to see and change."""
+        """The requester may see and change a pod of that owner."""
         return self.peer is None or owner == self.peer.uid
 
     def shown(self, tenant: TenantSnapshot) -> TenantSnapshot:
-        """One of his, as he may see it: whose turn it is meanwhile does not concern a user."""
+        """A tenant as the requester may see it: a user does not learn whose turn it is."""
         reason = tenant.explanation
         if self.peer is None or reason.reason != "turn":
             return tenant
         return replace(tenant, explanation=replace(reason, remedy="the end of another's turn"))
 
-    def pod(self, text: str) -> str:
-        """The pod that he means. Raises BadRequest."""
-        pod = pod_of(text)
-        if self.peer is None or ":" in pod:
-            return pod
-        own = pod_of_user(self.peer.uid, pod)
+    def tenant(self, text: str) -> TenantName:
+        """The tenant that the requester means. Raises BadRequest."""
+        tenant = tenant_of(text)
+        if self.peer is None or not tenant.is_local_pod:
+            return tenant
+        own = tenant.of_user(self.peer.uid)
         if own is None:
-            namespace = namespace_of(self.peer.uid)
+            namespace = user_namespace(self.peer.uid)
             raise BadRequest(
-                f"{pod!r} is in a namespace that is not yours: on root's node your pods are in {namespace};"
-                " name the pod without a namespace"
+                f"{tenant.key!r} is in a namespace that is not yours: on root's node your pods are in"
+                f" {namespace}; name the pod without a namespace"
             )
         return own
 
@@ -66,7 +66,7 @@ OPERATOR: Final = Requester()
 
 
 def requester_of(request: Request) -> Requester:
-    """Whoever accepted the connection has said so."""
-    requester = request.scope["state"]["asker"]
+    """As the acceptor of the connection has put it into the scope."""
+    requester = request.scope["state"]["requester"]
     assert isinstance(requester, Requester)
     return requester

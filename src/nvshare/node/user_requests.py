@@ -143,7 +143,7 @@ class Requests:
 
     def _serve(self, peer: Peer, head: bytes) -> Callable[[], asyncio.Protocol]:
         asked = asyncio.Event()
-        state = {"asker": Requester(peer), "asked": asked}
+        state = {"requester": Requester(peer), "asked": asked}
         self._open[peer.uid] += 1
 
         def ended() -> None:

@@ -34,6 +34,11 @@ class Place(NamedTuple):
     def contained(self) -> bool:
         return bool(self.pod_uid or self.container)
 
+    @property
+    def is_users(self) -> bool:
+        """A container below ``user.slice`` (rule 2)."""
+        return "/" in self.container
+
 
 HOST: Final = Place()
 UNSEEN: Final = Place(container="?")

@@ -18,6 +18,7 @@ import struct
 from typing import Final, NamedTuple
 
 from nvshare.pods.cgroups import HOST, UNSEEN, Place, place_of, run_cgroups_of
+from nvshare.pods.tenant_name import TenantName
 from nvshare.runtime.listener import EXHAUSTED, Exhausted
 
 SO_PEERPIDFD: Final = 77
@@ -65,11 +66,10 @@ class Peer(NamedTuple):
 
         A container below ``user.slice`` counts for its user, who could name any number of them.
         """
-        if self.place.pod_uid:
-            return f"pod:{self.place.pod_uid}"
-        if self.place.container and self.place != UNSEEN and "/" not in self.place.container:
-            return f"container:{self.place.container}"
-        return f"uid:{self.uid}"
+        tenant = TenantName.of_place(self.place)
+        if tenant is None or self.place == UNSEEN or self.place.is_users:
+            return f"uid:{self.uid}"
+        return tenant.key
 
 
 def _read(path: str) -> bytes:

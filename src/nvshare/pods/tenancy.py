@@ -1,46 +1,28 @@
 """Which tenant a process belongs to.
 
-In this order: the pod its cgroup tells; the pod that ``nvshare run`` made a cgroup around it for; the pod an
-ancestor was started in by ``nvshare run``; its container; what it says, if it is trusted to say it; else the
-process is a tenant of its own.
+In this order: the Kubernetes pod of its cgroup; the local pod whose ``nvshare run`` made a cgroup around it;
+the local pod in which ``nvshare run`` started an ancestor; its container; the pod it claims, if it is
+trusted. Any other process is a tenant of its own.
 
-What a user's ``nvshare run`` started is his pod's only while it runs as that user, or as root: who becomes
-another user below it does not join his pod.
+A process below a user's ``nvshare run`` belongs to the pod only while it runs as that user or as root.
 
-A run whose process has ended is kept as long as something of its pod is left, so that what a job leaves
-behind stays what it was.
+A run whose process has ended is kept while any process of its pod is left, so that background processes of a
+job stay in its pod.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
-from nvshare.pods.owners import owner_of
 from nvshare.pods.peer import Peer, Process, ancestors
+from nvshare.pods.tenant_name import DEFAULT_NAMESPACE, TenantName
 
 RUNS_MAX: Final = 4096
-_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
-_SAYS_NOTHING: Final = frozenset({"", "none"})
-ACCEPTED_POD: Final = (
-    "[namespace/]name of lower-case letters, digits, '.' and '-', or a tenant as `ctl clients` shows it"
-)
-_TENANT: Final = re.compile(
-    r"(?:pod:[0-9a-f-]{32,36}|container:[A-Za-z0-9._/-]{1,128}|process:[0-9]+:[0-9]+)"
-)
-
-
-def parse_pod(text: str) -> str | None:
-    """A tenant as people write it, in the one form the core knows; None if it cannot be meant."""
-    if _TENANT.fullmatch(text):
-        return text
-    namespace, slash, name = text.rpartition("/")
-    namespace = namespace if slash else "default"
-    return f"{namespace}/{name}" if _NAME.fullmatch(namespace) and _NAME.fullmatch(name) else None
+_NO_CLAIM: Final = frozenset({"", "none"})
 
 
 class Run(NamedTuple):
-    """What one ``nvshare run`` registered."""
+    """One ``nvshare run``."""
 
     pod: str
     cgroup: str = ""
@@ -48,7 +30,7 @@ class Run(NamedTuple):
 
 
 class Tenancy:
-    """Remembers what ``nvshare run`` has registered."""
+    """Remembers the runs that are registered."""
 
     def __init__(self) -> None:
         self._runs: dict[Process, Run] = {}
@@ -65,7 +47,7 @@ class Tenancy:
             self._pod_of_cgroup[run.cgroup] = run.pod
 
     def end_run(self, process: Process) -> Run | None:
-        """Its process is gone; None if it was not known."""
+        """Its process has ended; None if it was not registered."""
         run = self._runs.get(process)
         if run is None:
             return None
@@ -74,7 +56,7 @@ class Tenancy:
         return run
 
     def forget_ended(self, pod: str) -> bool:
-        """Nothing of the pod is left: its ended runs are over. True if that was the last of its runs."""
+        """No process of the pod is left, so its ended runs are over. True if it has no other runs."""
         if pod not in self._pods_with_ended:
             return False
         self._pods_with_ended.discard(pod)
@@ -86,28 +68,31 @@ class Tenancy:
         return dict(self._runs)
 
     def has_run(self, pod: str) -> bool:
-        """One that lives, or has left something of the pod."""
+        """A run of the pod lives, or has left processes behind."""
         return any(run.pod == pod for run in self._runs.values())
 
     def runs_of(self, uid: int) -> int:
-        return sum(owner_of(run.pod) == uid for run in self._runs.values())
+        return sum(TenantName.of_key(run.pod).owner_uid == uid for run in self._runs.values())
 
-    def tenant_of(self, peer: Peer, said_namespace: str, said_name: str, trusted: bool) -> tuple[str, bool]:
-        """The tenant, and whether what the peer said was passed over."""
-        says = said_name not in _SAYS_NOTHING
-        if peer.place.pod_uid:
-            return f"pod:{peer.place.pod_uid}", says
+    def tenant_of(
+        self, peer: Peer, claimed_namespace: str, claimed_name: str, trusted: bool
+    ) -> tuple[TenantName, bool]:
+        """The tenant, and whether a name that the peer claimed was ignored."""
+        claims = claimed_name not in _NO_CLAIM
+        tenant = TenantName.of_place(peer.place)
+        if tenant is not None and peer.place.pod_uid:
+            return tenant, claims
         pod = self._run_pod_of(peer)
         if pod is not None:
-            return pod, says
-        if peer.place.container:
-            return f"container:{peer.place.container}", says
-        if says and trusted:
-            namespace = said_namespace if said_namespace not in _SAYS_NOTHING else "default"
-            said_pod = parse_pod(f"{namespace}/{said_name}")
-            if said_pod is not None:
-                return said_pod, False
-        return f"process:{peer.process.pid}:{peer.process.start_ticks}", says
+            return TenantName.of_key(pod), claims
+        if tenant is not None:
+            return tenant, claims
+        if claims and trusted:
+            namespace = claimed_namespace if claimed_namespace not in _NO_CLAIM else DEFAULT_NAMESPACE
+            claimed = TenantName.parse(f"{namespace}/{claimed_name}")
+            if claimed is not None:
+                return claimed, False
+        return TenantName.of_process(*peer.process), claims
 
     def _run_pod_of(self, peer: Peer) -> str | None:
         for cgroup in peer.run_cgroups:
@@ -121,6 +106,6 @@ class Tenancy:
 
 
 def _may_join(uid: int, pod: str) -> bool:
-    """-1: nobody asks, it is only looked at."""
-    owner = owner_of(pod)
+    """A process of this user belongs to the pod; -1: the user is not known."""
+    owner = TenantName.of_key(pod).owner_uid
     return owner is None or uid in (owner, 0, -1)
