@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from nvshare.client import AsyncClient, Client, ClientRefused
-from nvshare.client.address import JITTER_SEC, reconnect_delay_sec
 from nvshare.client.errors import NO_ROOM
-from nvshare.client.session import Phase, Session
+from nvshare.client.link import Phase
+from nvshare.client.reconnect import JITTER_SEC, reconnect_delay_sec
+from nvshare.client.session import Session
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, gpu_key, running
 
 
@@ -58,8 +59,8 @@ def test_two_clients_take_turns(daemon: DaemonProcess) -> None:
         for thread in threads:
             thread.join(PATIENCE_SEC)
         assert (inside, worst) == (0, 1)
-        assert first.session.grants >= 1
-        assert second.session.grants >= 1
+        assert first.session.turns.grants >= 1
+        assert second.session.turns.grants >= 1
 
 
 def test_7_a_restart_of_the_daemon_is_nobodys_end(daemon: DaemonProcess) -> None:
@@ -112,7 +113,7 @@ def test_no_daemon_raises_nothing_and_is_waited_for(tmp_path: Path) -> None:
         with running(tmp_path) as daemon:
             assert entered.wait(PATIENCE_SEC)
             thread.join(PATIENCE_SEC)
-            assert not client.session.ungated
+            assert not client.session.link.ungated
             [row] = daemon.control.ask("GET", "/v1/clients")["clients"]
             assert row["used_bytes"] == 1 << 37
 
@@ -124,7 +125,7 @@ def test_no_daemon_for_10_s_opens_the_gate_and_is_told(
     start = time.monotonic()
     with Client(gpu_key(), sock_dir=str(tmp_path), pod="a") as client, client.gpu():
         assert time.monotonic() - start >= 10
-        assert client.session.ungated
+        assert client.session.link.ungated
     assert "running ungated" in caplog.text
 
 
@@ -140,7 +141,7 @@ def stopped(daemon: DaemonProcess) -> Iterator[None]:
 
 def wait_asking(session: Session) -> None:
     deadline = time.monotonic() + PATIENCE_SEC
-    while not session._asking and not session.ungated:
+    while not session.memory._requests and not session.link.ungated:
         assert time.monotonic() < deadline
 
 
@@ -264,7 +265,7 @@ def test_a_cancelled_wait_leaves_no_request_behind(daemon: DaemonProcess) -> Non
                 waiting.cancel()
                 await asyncio.gather(waiting, return_exceptions=True)
             await asyncio.to_thread(wait_states, daemon, {"default/a": "idle", "default/b": "idle"})
-            assert second.session.busy_ns(0) == 0, "what it was granted after all, it has not used"
+            assert second.session.turns.busy_ns(0) == 0, "what it was granted after all, it has not used"
             async with first.gpu():
                 pass
             await asyncio.to_thread(wait_states, daemon, {"default/a": "idle", "default/b": "idle"})

@@ -17,8 +17,8 @@ import pytest
 from nvshare.node.checkpoint import FILE
 from tests.exporters.node import free_port
 from tests.hostile.strangers import NOBODY
+from tests.node.commands import nvshare
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, running
-from tests.node.test_daemon import nvshare
 
 NOTICED_SEC = 5
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.hostile.neighbours import always_busy
 from tests.hostile.strangers import stranger
+from tests.node.commands import ctl
 from tests.node.harness import DaemonProcess, Raw, running
-from tests.node.test_daemon import ctl
 
 HASTE = {"NVSHARE_DROP_TIMEOUT_SEC": "2", "NVSHARE_DRAIN_GRACE_MS": "10"}
 POD = "default/hung"

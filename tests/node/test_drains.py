@@ -17,8 +17,8 @@ from nvshare.cli.ctl_drain import POLL_SEC
 from nvshare.client import Client, ClientRefused
 from nvshare.wire.dialects import V2
 from tests.hostile.strangers import stranger
+from tests.node.commands import ctl
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, T, gpu_key, running
-from tests.node.test_daemon import ctl
 from tests.node.test_kill import client_of, read_until
 
 OTHER_GPU = "GPU-6f3c0000-0000-0000-0000-000000000000"

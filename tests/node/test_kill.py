@@ -18,8 +18,8 @@ import pytest
 from nvshare.node.termination import send
 from nvshare.pods.peer import Process, process_of
 from tests.hostile.strangers import NOBODY, stranger
+from tests.node.commands import ctl
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, gpu_key, in_child, running
-from tests.node.test_daemon import ctl
 
 PR_SET_NAME = 15
 

@@ -63,7 +63,7 @@ class Worker:
     def _work_on(self) -> None:
         while not self._end.is_set():
             with self.client.gpu():
-                self.ungated += self.client.session.ungated
+                self.ungated += self.client.session.link.ungated
                 start_ns = time.monotonic_ns()
                 time.sleep(BLOCK_SEC)  # the work itself
                 self.blocks.append(Block(self.pod, start_ns, time.monotonic_ns()))

@@ -123,9 +123,7 @@ def test_ancestors_lead_to_a_registered_run() -> None:
     assert tenant_of(tenancy, peer, "", "", trusted=False) == ("default/job", False)
     assert not tenancy.forget_ended("default/job"), "it runs"
     assert tenancy.end_run(parent) == Run("default/job")
-    assert tenant_of(tenancy, peer, "", "", trusted=False) == ("default/job", False), (
-        "what it left is its own"
-    )
+    assert tenant_of(tenancy, peer, "", "", trusted=False) == ("default/job", False), "it left this process"
     assert tenancy.forget_ended("default/job")
     assert tenant_of(tenancy, peer, "", "", trusted=False)[0].startswith("process:")
 

@@ -3,92 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvloop
 
-from nvshare.node.bounds import Bounds
-from nvshare.node.counters import Counters
 from nvshare.runtime import http_server
-from nvshare.runtime.endpoints import Endpoints
-from nvshare.runtime.http_server import HEADER_BYTES, Server, _Connection
-from nvshare.runtime.listener import Listener
+from nvshare.runtime.http_server import HEADER_BYTES, _Connection
 from nvshare.runtime.negotiate import OPENMETRICS_TYPE, TEXT_TYPE
-from nvshare.runtime.web_config import Guard
-from tests.runtime.certificates import make_certificate
-from tests.runtime.test_web_config import HASH, basic, write
-
-BODY = b"nvshare_x 1\n" * 1000
-PATIENCE_SEC = 30
-
-
-class Port:
-    """A metrics port on loopback, on this test's own loop."""
-
-    def __init__(self, web_config: Path | None = None, connections: int = 512) -> None:
-        self.asked: list[tuple[bool, frozenset[str]]] = []
-        self.unready = ""
-        self.hold: asyncio.Event | None = None
-
-        async def scrape(openmetrics: bool, names: frozenset[str]) -> list[bytes]:
-            self.asked.append((openmetrics, names))
-            if self.hold is not None:
-                await self.hold.wait()
-            return [BODY[:5000], BODY[5000:]]
-
-        async def page() -> str:
-            return "<h1>nvshare</h1>"
-
-        self.server = Server(
-            Endpoints(scrape, page, lambda: self.unready).app(), Guard(web_config, print), connections
-        )
-        listening = socket.socket()
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(1024)
-        listening.setblocking(False)
-        self.port: int = listening.getsockname()[1]
-        self.listener = Listener(
-            self.server.loop, listening, self.server.welcome, self.server.full, Bounds(), Counters()
-        )
-        self.server.room_made = self.listener.start
-        self.listener.start()
-
-    def close(self) -> None:
-        self.listener.close()
-        self.server.close()
-
-    async def open(self, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port, **options)
-
-    async def ask(self, head: str, **options: Any) -> tuple[str, bytes]:
-        """Send a request, and read until the other side is done."""
-        reader, writer = await self.open(**options)
-        writer.write(head.replace("\n", "\r\n").encode() + b"Connection: close\r\n\r\n")
-        raw = await asyncio.wait_for(reader.read(), PATIENCE_SEC)
-        writer.close()
-        header, _, body = raw.partition(b"\r\n\r\n")
-        return header.decode(), body
-
-    async def get(self, path: str, **headers: str) -> tuple[int, str, bytes]:
-        lines = "".join(f"{name.replace('_', '-')}: {value}\n" for name, value in headers.items())
-        header, body = await self.ask(f"GET {path} HTTP/1.1\nHost: x\n{lines}")
-        return int(header.split()[1]), header, body
-
-
-def on_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    loop = uvloop.new_event_loop()
-    try:
-        loop.run_until_complete(asyncio.wait_for(work(), 4 * PATIENCE_SEC))
-    finally:
-        loop.run_until_complete(loop.shutdown_default_executor())
-    loop.close()  # only of a test that passed: with open connections it would not return
+from tests.runtime.http_port import BODY, PATIENCE_SEC, Port, on_loop
 
 
 async def until(found: Callable[[], bool]) -> None:
@@ -374,94 +299,6 @@ def test_a_connection_counts_once_and_never_more_than_there_are_places(
     on_loop(work)
 
 
-def test_tls_and_users(tmp_path: Path) -> None:
-    certificate = make_certificate(tmp_path)
-    other = make_certificate(tmp_path, "other-")
-    path = write(
-        tmp_path / "web.yml",
-        f"tls_server_config: {{cert_file: cert.pem, key_file: key.pem}}\nbasic_auth_users: {{ann: '{HASH}'}}",
-    )
-
-    def trust(authority: Path) -> dict[str, Any]:
-        return {"ssl": ssl.create_default_context(cafile=str(authority)), "server_hostname": "localhost"}
-
-    async def status(port: Port, authorization: str, **options: Any) -> str:
-        line = f"Authorization: {authorization}\n" if authorization else ""
-        header, _ = await port.ask(f"GET /metrics HTTP/1.1\nHost: x\n{line}", **options)
-        return header
-
-    async def work() -> None:
-        port = Port(path)
-        assert "200 OK" in await status(port, basic("ann", "open sesame"), **trust(certificate))
-        refused = await status(port, basic("ann", "wrong"), **trust(certificate))
-        assert "401" in refused
-        assert 'WWW-Authenticate: Basic realm="nvshare"' in refused
-        assert "401" in await status(port, "", **trust(certificate))
-        assert await status(port, "") == "", "plain HTTP to a TLS port gets nothing"
-        changed = path.read_text().replace("cert.pem", "other-cert.pem").replace("key.pem", "other-key.pem")
-        write(path, changed.replace("ann", "bob"))
-        await rejected(status(port, "", **trust(certificate)))
-        assert "200 OK" in await status(port, basic("bob", "open sesame"), **trust(other)), "read again"
-        port.close()
-
-    on_loop(work)
-
-
-def test_silent_connections_do_not_keep_others_from_agreeing_on_tls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_server, "HEADER_SEC", 1000.0)
-    certificate = make_certificate(tmp_path)
-    path = write(tmp_path / "web.yml", "tls_server_config: {cert_file: cert.pem, key_file: key.pem}")
-    options = {"ssl": ssl.create_default_context(cafile=str(certificate)), "server_hostname": "localhost"}
-
-    async def work() -> None:
-        port = Port(path, connections=4)
-        silent = []
-        for number in range(4):
-            silent.append(await port.open())
-            await until(lambda number=number: port.server.open_connections() == number + 1)  # type: ignore[misc]
-        header, _ = await port.ask("GET /healthz HTTP/1.1\nHost: x\n", **options)
-        assert "200 OK" in header
-        assert await read_to_end(silent[0][0]) == b"", "the first to come is the first to go"
-        assert port.server.open_connections() <= 4
-        more = [await port.open() for _ in range(20)]
-        header, _ = await port.ask("GET /healthz HTTP/1.1\nHost: x\n", **options)
-        assert "200 OK" in header
-        assert port.server.open_connections() <= 4
-        for _, writer in (*silent, *more):
-            writer.close()
-        await until(lambda: port.server.open_connections() == 0)
-        assert not port.server._ending
-        port.close()
-
-    on_loop(work)
-
-
 async def rejected(asking: Awaitable[str]) -> None:
     with pytest.raises(ssl.SSLError):
         await asking
-
-
-def test_client_certificates(tmp_path: Path) -> None:
-    certificate = make_certificate(tmp_path)
-    path = write(
-        tmp_path / "web.yml",
-        "tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: cert.pem,"
-        " client_auth_type: RequireAndVerifyClientCert}",
-    )
-
-    async def work() -> None:
-        port = Port(path)
-        context = ssl.create_default_context(cafile=str(certificate))
-        options: dict[str, Any] = {"ssl": context, "server_hostname": "localhost"}
-        answer = ""
-        with contextlib.suppress(ssl.SSLError, ConnectionResetError):  # or the end, without a word
-            answer, _ = await port.ask("GET /healthz HTTP/1.1\nHost: x\n", **options)
-        assert answer == ""
-        context.load_cert_chain(certificate, tmp_path / "key.pem")
-        header, _ = await port.ask("GET /healthz HTTP/1.1\nHost: x\n", **options)
-        assert "200 OK" in header
-        port.close()
-
-    on_loop(work)

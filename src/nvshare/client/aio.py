@@ -10,9 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
-from nvshare.client.address import oversubscribes, reconnect_delay_sec, socket_path
 from nvshare.client.errors import NO_ROOM, ClientRefused
-from nvshare.client.session import Phase, Session
+from nvshare.client.link import Phase
+from nvshare.client.memory_account import may_oversubscribe
+from nvshare.client.reconnect import reconnect_delay_sec
+from nvshare.client.session import Session
+from nvshare.runtime.paths import scheduler_socket
 from nvshare.wire.faults import RemoteProtocolError
 
 LOGGER: Final = logging.getLogger("nvshare.client")
@@ -44,8 +47,8 @@ class AsyncClient:
     def __init__(
         self, gpu: str = "", *, sock_dir: str | None = None, pod: str = "", namespace: str = ""
     ) -> None:
-        self._path = socket_path(sock_dir)
-        self.session = Session(gpu, pod, namespace, os.getpid(), time.monotonic_ns(), oversubscribes())
+        self._path = scheduler_socket(sock_dir)
+        self.session = Session(gpu, pod, namespace, os.getpid(), time.monotonic_ns(), may_oversubscribe())
         self._line: _Line | None = None
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -75,17 +78,17 @@ class AsyncClient:
         session = self.session
         session.wait(time.monotonic_ns())
         try:
-            while not session.enter(time.monotonic_ns()):
+            while not session.turns.enter(time.monotonic_ns()):
                 self._raise_if_refused()
                 self._pump()
                 await self._changed.wait()
         except BaseException:
-            session.give_up()
+            session.turns.give_up()
             raise
         self._pump()
 
     def release(self) -> None:
-        self.session.leave(time.monotonic_ns())
+        self.session.turns.leave(time.monotonic_ns())
         self._pump()
 
     async def reserve(self, amount_bytes: int) -> bool:
@@ -100,7 +103,7 @@ class AsyncClient:
             while asking.answer is None:
                 await self._changed.wait()
         except BaseException:
-            self.session.withdraw(asking)
+            self.session.memory.withdraw(asking)
             self._pump()
             raise
         self._raise_if_refused()
@@ -109,10 +112,10 @@ class AsyncClient:
     @property
     def refusal(self) -> str:
         """Why ``reserve`` last said no."""
-        return self.session.memory_refusal
+        return self.session.memory.refusal
 
     def free(self, amount_bytes: int) -> None:
-        self.session.free(amount_bytes)
+        self.session.memory.free(amount_bytes)
         self._pump()
 
     # ---- inside ------------------------------------------------------------------------------
@@ -151,11 +154,11 @@ class AsyncClient:
             self._timer = asyncio.get_running_loop().call_later(delay_sec, self._tick)
 
     def _tick(self) -> None:
-        was_ungated = self.session.ungated
+        was_ungated = self.session.link.ungated
         self.session.tick(time.monotonic_ns())
-        if self.session.ungated and not was_ungated:
+        if self.session.link.ungated and not was_ungated:
             LOGGER.warning("no word from the daemon at %s for 10 s: running ungated", self._path)
-        if self.session.may_enter() and not self.session.rests(time.monotonic_ns()):
+        if self.session.turns.may_enter() and not self.session.turns.rests(time.monotonic_ns()):
             self._tell_changed()
         self._pump()
 
@@ -186,6 +189,6 @@ class AsyncClient:
             self._pump()
             refused = refused + 1 if self.session.phase is Phase.CROWDED else 0
             if refused == 1:
-                does = "waits" if self.session.is_limited() else "runs ungated"
+                does = "waits" if self.session.link.is_limited() else "runs ungated"
                 LOGGER.warning(NO_ROOM, self.session.refusal, does)
             await asyncio.sleep(reconnect_delay_sec(refused))

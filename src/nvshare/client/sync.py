@@ -17,9 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from nvshare.client.address import oversubscribes, reconnect_delay_sec, socket_path
 from nvshare.client.errors import NO_ROOM, ClientRefused
-from nvshare.client.session import Asking, Phase, Session
+from nvshare.client.link import Phase
+from nvshare.client.memory_account import MemoryRequest, may_oversubscribe
+from nvshare.client.reconnect import reconnect_delay_sec
+from nvshare.client.session import Session
+from nvshare.runtime.paths import scheduler_socket
 from nvshare.wire.faults import RemoteProtocolError
 
 LOGGER: Final = logging.getLogger("nvshare.client")
@@ -32,8 +35,8 @@ class Client:
     def __init__(
         self, gpu: str = "", *, sock_dir: str | None = None, pod: str = "", namespace: str = ""
     ) -> None:
-        self._path = socket_path(sock_dir)
-        self._session = Session(gpu, pod, namespace, os.getpid(), time.monotonic_ns(), oversubscribes())
+        self._path = scheduler_socket(sock_dir)
+        self._session = Session(gpu, pod, namespace, os.getpid(), time.monotonic_ns(), may_oversubscribe())
         self._change = threading.Condition()
         self._socket: socket.socket | None = None
         self._closed = False
@@ -59,18 +62,18 @@ class Client:
             session.wait(time.monotonic_ns())
             self._flush()
             try:
-                while not session.enter(time.monotonic_ns()):
+                while not session.turns.enter(time.monotonic_ns()):
                     self._raise_if_refused()
                     self._flush()
                     self._wait()
             except BaseException:
-                session.give_up()
+                session.turns.give_up()
                 raise
             self._flush()
 
     def release(self) -> None:
         with self._change:
-            self._session.leave(time.monotonic_ns())
+            self._session.turns.leave(time.monotonic_ns())
             self._flush()
             self._wake()  # the thread has a gap to watch now
 
@@ -81,13 +84,13 @@ class Client:
         """
         with self._change:
             self._raise_if_refused()
-            asking: Asking = self._session.ask(amount_bytes, time.monotonic_ns())
+            asking: MemoryRequest = self._session.ask(amount_bytes, time.monotonic_ns())
             self._flush()
             try:
                 while asking.answer is None and not self._closed:
                     self._wait()
             except BaseException:  # a signal's
-                self._session.withdraw(asking)
+                self._session.memory.withdraw(asking)
                 self._flush()
                 raise
             self._raise_if_refused()
@@ -96,11 +99,11 @@ class Client:
     @property
     def refusal(self) -> str:
         """Why ``reserve`` last said no."""
-        return self._session.memory_refusal
+        return self._session.memory.refusal
 
     def free(self, amount_bytes: int) -> None:
         with self._change:
-            self._session.free(amount_bytes)
+            self._session.memory.free(amount_bytes)
             self._flush()
 
     def wait_ready(self, timeout_sec: float) -> bool:
@@ -173,7 +176,7 @@ class Client:
                 return
             refused = refused + 1 if self._session.phase is Phase.CROWDED else 0
             if refused == 1:
-                does = "waits" if self._session.is_limited() else "runs ungated"
+                does = "waits" if self._session.link.is_limited() else "runs ungated"
                 LOGGER.warning(NO_ROOM, self._session.refusal, does)
             self._pause(reconnect_delay_sec(refused))
 
@@ -230,11 +233,11 @@ class Client:
         return data != b""
 
     def _tick(self, now_ns: int) -> None:
-        was_ungated = self._session.ungated
+        was_ungated = self._session.link.ungated
         self._session.tick(now_ns)
-        if self._session.ungated and not was_ungated:
+        if self._session.link.ungated and not was_ungated:
             LOGGER.warning("no word from the daemon at %s for 10 s: running ungated", self._path)
-        if self._session.may_enter() and not self._session.rests(now_ns):
+        if self._session.turns.may_enter() and not self._session.turns.rests(now_ns):
             self._change.notify_all()
 
     def _timeout_ms(self, most_ms: int | None) -> int | None:
