@@ -8,7 +8,7 @@ import runpy
 from collections.abc import Callable, Iterator
 
 from nvshare.core.effects import Grant
-from nvshare.node.effect_frames import FRAMES, TELLERS
+from nvshare.node.effect_frames import ENCODERS, FRAMES
 
 
 def faulty(frame: bytes, numbers: Iterator[int], fault: int) -> Callable[[Grant], bytes]:
@@ -23,7 +23,7 @@ def faulty(frame: bytes, numbers: Iterator[int], fault: int) -> Callable[[Grant]
 def main() -> None:
     numbers = itertools.count(1)
     for name, frames in FRAMES.items():
-        TELLERS[name][Grant] = faulty(frames.pop(Grant), numbers, int(os.environ["FAULTY_GRANT"]))
+        ENCODERS[name][Grant] = faulty(frames.pop(Grant), numbers, int(os.environ["FAULTY_GRANT"]))
     runpy.run_module("tests.node.run_daemon")
 
 

@@ -11,7 +11,7 @@ import pytest
 from nvshare.core.audit import SAMPLED, Checking, Health
 from nvshare.node.config import load
 from nvshare.node.daemon import how_checked
-from nvshare.node.health import TOLD_AGAIN_NS, HealthWatch
+from nvshare.node.health import LOGGED_AGAIN_NS, HealthWatch
 from nvshare.runtime import logs
 from nvshare.wire.codec import encode
 from nvshare.wire.dialects import V3
@@ -62,8 +62,8 @@ def test_a_new_fault_is_told_at_once_and_an_old_one_now_and_then(kept: Kept) -> 
     watch.look(100)
     assert kept.fields[1:] == [{"fault": "time went back", "books_wrong": 98, "clock_went_back": 1}]
     health.clock_went_back = 7
-    watch.look(100 + TOLD_AGAIN_NS)
-    watch.look(100 + 3 * TOLD_AGAIN_NS)
+    watch.look(100 + LOGGED_AGAIN_NS)
+    watch.look(100 + 3 * LOGGED_AGAIN_NS)
     assert kept.fields[2:] == [{"fault": "time went back", "books_wrong": 98, "clock_went_back": 7}]
 
 

@@ -25,7 +25,7 @@ from nvshare.gpu.sampler import NVML, Sampler
 from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.node.daemon import Daemon
 from nvshare.node.member import Member
-from nvshare.node.problems import Cards, CardWord
+from nvshare.node.problems import CardReport, Cards
 from nvshare.pods.peer import Process, peer_of_pid
 from nvshare.runtime import logs
 from nvshare.runtime.endpoints import Endpoints, HttpPort
@@ -82,7 +82,6 @@ class MetricsService:
         endpoints = Endpoints(collector.scrape, collector.page, self._unready)
         self._port = _open_port(daemon, endpoints.app())
         logs.info("metrics served", address=self._port.address)
-        self._started_ns = self._dispatcher.clock()
 
     def start(self) -> None:
         self._sampler.start()
@@ -97,7 +96,7 @@ class MetricsService:
         used_bytes = {reading.uuid: reading.used_bytes for reading in self._sampler.readings(now_ns)}
         sources = self._sampler.sources(now_ns)
         up = sources.pop(NVML).up
-        return Cards(up, {key: CardWord(state.up, used_bytes.get(key)) for key, state in sources.items()})
+        return Cards(up, {key: CardReport(state.up, used_bytes.get(key)) for key, state in sources.items()})
 
     def _unready(self) -> str:
         if self._node.members.expected and any(

@@ -1,8 +1,8 @@
-"""How many places clients have taken, in all, of each pod and of each owner.
+"""How many clients there are: in all, of each pod, and of each owner.
 
-1. Who is expected back keeps its place: a restart of the daemon is no way to have more.
-2. An owner is a container, or a user outside of them, as for ``fair_queue``. A Kubernetes pod is bounded as a
-   pod alone.
+1. Expected members count, so a restart of the daemon is no way to have more.
+2. An owner is a container, or a user outside of them, as for ``fair_queue``. A Kubernetes pod is bounded only
+   as a pod.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Capacity:
         return self._per_pod[pod]
 
     def has_pod(self, pod: str) -> bool:
-        """A process of it is here, or may come back."""
+        """A process of the pod is registered or expected."""
         return pod in self._per_pod
 
     def has_role(self, role: Role) -> bool:
-        """With a connection or without."""
+        """With or without a connection."""
         return role in self._per_role
 
     def _count(self, member: Member, step: int) -> None:

@@ -1,12 +1,13 @@
-"""What the next daemon must know, kept in one small file.
+"""The state that the next daemon needs, in one small file.
 
-1. A file is whole or absent: written beside, synced, renamed, and its first line has a checksum of the rest.
-2. It counts only on the boot it was written on: pids and the monotonic clock mean nothing after it.
-3. Nothing in the file's place ends the start. What cannot be used is set aside under another name, with one
-   line in the log; rows that can be used are used all the same, and without any the daemon starts as new. A
-   file with rows that can be used stays in its place until the next one is written.
-4. Making the file, writing and syncing happen in a thread, the newest state wins, and a disk that hangs
-   delays nobody. Whatever goes wrong there is counted, and logged when it begins and when it ends.
+1. A file is whole or absent: it is written under another name, synced and renamed, and its first line has a
+   checksum of the rest.
+2. It counts only within one boot: later, pids and the monotonic clock mean nothing.
+3. Nothing in the file's place prevents the start. An unusable file is set aside under another name, with one
+   line in the log. Usable rows of it are used all the same; without any, the daemon starts as new. A file
+   with usable rows stays in its place until the next one is written.
+4. A thread makes, writes and syncs the file. The newest state wins, and a disk that hangs delays no client.
+   Failures are counted, and logged when they begin and when they end.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from nvshare.node.checkpoint_repair import (
     usable_rows,
 )
 from nvshare.node.member import Member
-from nvshare.node.runs import OF_ITS_USER
+from nvshare.node.runs import USER_SOURCES
 from nvshare.pods.peer import Process
 from nvshare.pods.tenancy import Run
 from nvshare.pods.tenant_name import TenantName
@@ -69,12 +70,12 @@ class Saved(msgspec.Struct, frozen=True):
     departed: list[DepartedRow] = []
     present: list[PresentRow] = []
     draining: list[str] = []
-    journal: int = 0  # the number of the last entry of the journal that it covers
-    journal_base: int = -1  # when the checkpoint was taken on which that journal was begun; -1: there is none
+    journal: int = 0  # the last entry of the journal that it covers
+    journal_base: int = -1  # when the checkpoint that journal was started on was taken; -1: none
 
 
 class _Unchecked(msgspec.Struct, frozen=True):
-    """The same, as it is read: what is in the rows is not known yet."""
+    """The same before its rows are checked."""
 
     version: int
     boot_id: str
@@ -96,7 +97,7 @@ def boot_id() -> str:
 
 
 class Draft(NamedTuple):
-    """A checkpoint's content, in copies of our own: the core's part and the node's."""
+    """The content of a checkpoint, copied: the core's part and the node's."""
 
     number: int
     core: Gathering  # finished
@@ -104,19 +105,20 @@ class Draft(NamedTuple):
     expected: dict[int, Member]
     runs: dict[Process, Run]
     draining: tuple[str, ...] = ()  # GPUs
-    journal: int = 0  # the last entry it covers
+    journal: int = 0  # the last covered entry
     journal_base: int = -1
 
 
 def saved_from(draft: Draft) -> Saved:
-    """Formers that have not come back are still expected next time; a process in no pod never comes back.
+    """Expected members that have not resumed stay expected. Totals of a process in no pod are left out, since
+    it never returns.
 
-    In a thread: what it reads of a member never changes.
+    Called in a thread: what it reads of a member never changes.
     """
     core = draft.core.result()
     records = {record.client: record for record in core.clients}
     live = [(member, records[client]) for client, member in draft.members.items() if client in records]
-    live += [(former, former.record) for former in draft.expected.values() if former.record is not None]
+    live += [(member, member.record) for member in draft.expected.values() if member.record is not None]
     return Saved(
         version=VERSION,
         boot_id=boot_id(),
@@ -184,12 +186,12 @@ def members_of(saved: Saved) -> list[Member]:
 
 
 def core_part(saved: Saved, alive: list[Member]) -> Checkpoint:
-    """What a program's environment stated ends with the pod's last process; what concerns a pod's user ends
-    with its last run, too.
+    """Limits of programs' environments end with a pod's last process, and those of its user with its last run
+    as well.
     """
     pods = {member.pod for member in alive}
     started = pods | {run.pod for _, _, run in saved.runs}
-    here = {environment_limits.SOURCE: pods, **dict.fromkeys(OF_ITS_USER, started)}
+    here = {environment_limits.SOURCE: pods, **dict.fromkeys(USER_SOURCES, started)}
     return Checkpoint(
         clients=tuple(m.record for m in alive if m.record is not None),
         limits=tuple(row for row in saved.limits if row[1] not in here or row[0] in here[row[1]]),
@@ -212,7 +214,7 @@ def encode(saved: Saved) -> bytes:
 
 
 def decode(raw: bytes, now_ns: int) -> tuple[Saved, list[str]]:
-    """What can be used of a file, and why the rest cannot. Raises Unusable."""
+    """The usable part of a file, and why the rest is not. Raises Unusable."""
     head, _, body = raw.partition(b"\n")
     words = head.split(b" ")
     if len(words) != 3 or words[0] != _MAGIC:
@@ -250,12 +252,12 @@ def decode(raw: bytes, now_ns: int) -> tuple[Saved, list[str]]:
 
 
 def without_clients(saved: Saved) -> Saved:
-    """What was set, if who was there and what they owe cannot be taken over."""
+    """The limits alone, without clients and debts."""
     return msgspec.structs.replace(saved, clients=[], lags=[], departed=[], present=[])
 
 
 def rehearse(saved: Saved, now_ns: int) -> None:
-    """Whether the core takes it, on books that nobody uses. Raises Unusable."""
+    """Whether a core accepts it; this one serves nobody. Raises Unusable."""
     books = Scheduler()
     gpus = {client.gpu for client in saved.clients}
     gpus |= {gpu for _, gpu, _ in saved.lags} | {gpu for _, gpu, _ in saved.departed}
@@ -269,7 +271,7 @@ def rehearse(saved: Saved, now_ns: int) -> None:
 
 
 def load(directory: Path, now_ns: int) -> Saved | None:
-    """What the last daemon left (rule 3); None if nothing of it can be used."""
+    """What the previous daemon left (rule 3); None if none of it can be used."""
     path = directory / FILE
     try:
         saved, complaints = decode(files.read(path, _BYTES_MAX), now_ns)
@@ -285,7 +287,7 @@ def load(directory: Path, now_ns: int) -> Saved | None:
 
 
 def give_up(directory: Path, error: Exception, stays: bool) -> None:
-    """The daemon tripped over what ``load`` found good; ``stays``: but can use a part of it."""
+    """What ``load`` accepted could not be restored; ``stays``: but a part of it can."""
     _set_aside(directory / FILE, "checkpoint set aside", repr(error), stays)
 
 
@@ -303,19 +305,19 @@ def write(directory: Path, content: bytes) -> None:
 
 
 class Writer:
-    """One thread; a state that waits is replaced by a newer one."""
+    """One thread; a newer state replaces one that waits."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._waiting: Draft | None = None
-        self.ended: Callable[[int], None] = lambda _number: None  # one is written, or could not be
+        self.ended: Callable[[int], None] = lambda _number: None  # called after each success or failure
         self._busy = False
         self._change = threading.Condition()
         self.written = 0
-        self.covered = 0  # the last entry of the journal that is in what was written
+        self.covered = 0  # the last entry of the journal that it covers
         self.failed = 0
-        self.error = ""  # why the last one could not be written
-        self.written_ns = time.monotonic_ns()  # when the last one was; until then, since when none is
+        self.error = ""  # why the last write failed
+        self.written_ns = time.monotonic_ns()  # of the last one; before that, of the start
         threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
 
     def submit(self, draft: Draft) -> None:
@@ -358,6 +360,6 @@ class Writer:
     def _failed(self, error: Exception) -> None:
         self.failed += 1
         why = str(error) or repr(error)
-        if why != self.error:  # one line for all that fail for the same reason
+        if why != self.error:  # one line for all failures with the same reason
             logs.warning("checkpoint not written, it will be retried", why=repr(error))
         self.error = why

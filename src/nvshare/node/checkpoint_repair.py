@@ -1,8 +1,8 @@
 """Which rows of a checkpoint can be used.
 
-The checksum tells that a file is as it was written, not that it was written by us, or by a daemon that knew
-what this one knows. So each row is judged for itself. One that cannot be used is left out and told: its
-client registers afresh, its limit is set anew. The rows that are left are tried on books that nobody uses.
+A checksum shows that a file is as it was written, but not that we wrote it, or that its daemon knew what this
+one knows. So each row is checked by itself. An unusable row is left out and reported: its client registers
+afresh, its limit is set anew. The other rows are tried on a core that serves nobody.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SavedClient(msgspec.Struct, frozen=True):
     excess_ns: int = 0
     part_permille: int = 1000
     may_have_bytes: int = -1
-    """Of its pod's memory; -1: nobody knows."""
+    """Of its pod's memory; -1: unknown."""
     memory_bytes: int = 0
     owner: str = ""
     image: str = ""
@@ -58,7 +58,7 @@ LimitRow = tuple[str, str, int | None, int | None, bool | None]
 LagRow = tuple[str, str, int]
 RunRow = tuple[int, int, Run]
 DepartedRow = tuple[str, str, PodTotals]
-PresentRow = tuple[str, str, PodTotals, int]  # the last: at which rate it is entitled
+PresentRow = tuple[str, str, PodTotals, int]  # the last: the rate it is entitled to
 
 
 FIGURES: Final = {
@@ -70,11 +70,11 @@ FIGURES: Final = {
     "may_have_bytes": (-1, FIGURE_MAX),
     "memory_bytes": (0, FIGURE_MAX),
 }
-"""Of a client: what each can be. What is written down is made to fit, what is read must."""
+"""The range of each figure of a client. Figures are fitted when written, and checked when read."""
 
 
 def fit(value: int, least: int = -FIGURE_MAX, most: int = FIGURE_MAX) -> int:
-    """Sums of what clients said may be beyond all that a file can hold; one client must not spoil it."""
+    """Sums of clients' claims may exceed what a file can hold; no client may spoil it for the others."""
     return max(least, min(most, value))
 
 
@@ -90,7 +90,7 @@ def _least(name: str) -> int:
 
 
 class BadRow(ValueError):  # noqa: N818 - a finding about a row
-    """Why it cannot be used."""
+    """Why a row cannot be used."""
 
 
 def _within(name: str, value: int, least: int, most: int) -> None:
@@ -164,7 +164,7 @@ def _present(row: PresentRow) -> None:
 class _Kind(NamedTuple):
     type: Any
     check: Callable[[Any], None]
-    key: Callable[[Any], object]  # what only one row may have
+    key: Callable[[Any], object]  # that only one row may have
     most: int
 
 
@@ -184,7 +184,7 @@ KINDS: Final = {
 
 
 def usable_rows(name: str, rows: list[msgspec.Raw], complaints: list[str]) -> list[Any]:
-    """Those of one kind that can be used; of the others it is told why."""
+    """The usable rows of one kind; for the others it records why."""
     kind = KINDS[name]
     found: dict[object, Any] = {}
     for number, raw in enumerate(rows):

@@ -1,12 +1,12 @@
 """When the checkpoint is written.
 
-1. When something has changed, and a second after the last one was begun at the earliest. Who must know
-   that a change is on disk waits for that second like all others; one checkpoint is for all who wait.
-2. One that could not be written is tried again though nothing changes, at longer and longer intervals.
-3. Gathering it yields to the loop again and again (``core.view.checkpoint``). The file's records and bytes
-   are made in the writer's thread.
-4. A disk that hangs or is full delays and refuses nobody: who waits, waits a few seconds at most, and is told
-   if what he waits for is not on disk.
+1. After a change, but not sooner than a second after the last one was started. A request that needs its
+   change on disk waits for that second as well; one checkpoint serves all that wait.
+2. A checkpoint that could not be written is retried without a change, at longer and longer intervals.
+3. Gathering it yields to the loop (``core.view.checkpoint``). The writer's thread makes the records and the
+   bytes.
+4. A disk that hangs or is full delays and refuses no client. A request waits a few seconds at most, and its
+   answer says if the change is not on disk.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class CheckpointSaver:
         self._dispatcher = node.dispatcher
         self._writer = writer
         self._every_ns = every_ns
-        self._begun = 0  # checkpoints; also the number of the last
+        self._begun = 0  # the number of the checkpoint that was started last
         self._begun_ns = self._dispatcher.clock() - every_ns
-        self._ended = 0  # the number of the last that was written, or could not be
-        self._written = 0  # and of the last that was
-        self._one_ended = asyncio.Event()
-        self._retry_ns = 0  # how long after the last failure; 0: the last one was written
+        self._ended = 0  # the last that was written or failed
+        self._written = 0  # the last that was written
+        self._finished_one = asyncio.Event()
+        self._retry_ns = 0  # the pause after the last failure; 0: the last one was written
         self._retry_at_ns = NEVER
         self._gathering: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        writer.ended = self._tell_ended
+        writer.ended = self._report_ended
 
     def current(self) -> bool:
-        """All that happened is on disk."""
+        """All changes are on disk."""
         return (
             not self._dispatcher.changed
             and self._gathered()
@@ -69,13 +69,13 @@ class CheckpointSaver:
 
     async def flush(self) -> str:
         """Wait until the present state is on disk; the reason why it is not (rule 4), empty if it is."""
-        wanted = self._begun + 1  # the one being gathered may have passed it already
+        wanted = self._begun + 1  # the one being gathered may be past the change already
         self._dispatcher.changed = True
         self.save_again()
         try:
             async with asyncio.timeout(FLUSH_SEC):
                 while self._ended < wanted:
-                    await self._one_ended.wait()
+                    await self._finished_one.wait()
         except TimeoutError:
             words = "request answered before its change was on disk"
             self._dispatcher.repeats.warning(words, logs.OURSELVES, waited_sec=FLUSH_SEC)
@@ -83,7 +83,7 @@ class CheckpointSaver:
         return "" if self._written >= wanted else self._writer.error or "the checkpoint was not written"
 
     def last(self) -> None:
-        """At the end, in one go and whenever the one before was: nobody is waiting any more."""
+        """The last checkpoint, at the daemon's end: at once and in one piece, since no client waits."""
         if self._timer is not None:
             self._timer.cancel()
         if self._gathering is not None:
@@ -120,18 +120,18 @@ class CheckpointSaver:
             dispatcher.gathering = False
         journal = node.journal
         covers = (journal.number, journal.base) if journal is not None else (0, -1)
-        everybody = (dict(node.members.registered), dict(node.members.expected), node.tenancy.runs())
-        self._writer.submit(Draft(number, gathering, *everybody, node.drains.all(), *covers))
+        parts = (dict(node.members.registered), dict(node.members.expected), node.tenancy.runs())
+        self._writer.submit(Draft(number, gathering, *parts, node.drains.all(), *covers))
 
     def _look(self, gpu: Gpu) -> int:
         return self._dispatcher.scheduler.look(gpu, self._dispatcher.clock())
 
-    def _tell_ended(self, number: int) -> None:
-        """Of the writer's thread."""
+    def _report_ended(self, number: int) -> None:
+        """Called by the writer's thread."""
         with contextlib.suppress(RuntimeError):  # the daemon has ended meanwhile
-            self._dispatcher.loop.call_soon_threadsafe(self._note_ended, number)
+            self._dispatcher.loop.call_soon_threadsafe(self._note_finished, number)
 
-    def _note_ended(self, number: int) -> None:
+    def _note_finished(self, number: int) -> None:
         self._ended = number
         if self._writer.error:
             self._retry_ns = min(RETRY_MOST_NS, 2 * self._retry_ns or self._every_ns)
@@ -141,5 +141,5 @@ class CheckpointSaver:
             self._retry_ns, self._retry_at_ns = 0, NEVER
             if self._node.journal is not None:
                 self._node.journal.covered(self._writer.covered)
-        self._one_ended.set()
-        self._one_ended = asyncio.Event()
+        self._finished_one.set()
+        self._finished_one = asyncio.Event()

@@ -1,11 +1,11 @@
 """One client's connection: bytes to events, effects to bytes.
 
-1. What a peer may send is decided by the life cycle's table; here it is only carried out.
-2. A peer that does not read is ended when more waits for it than the bound, and nobody else notices.
-3. Who is ended is told nothing more from that moment on. The core hears of it in the loop's next round:
-   ``tell`` never calls back into the core.
-4. It is read when its owner's turn has come: see ``fair_queue``.
-5. One that begins like an HTTP request is a user's: it is handed over, and no more is read of it here.
+1. The life cycle's table decides what a peer may send.
+2. A peer that does not read is ended when more than the bound waits for it. No other client notices.
+3. A connection that is being ended sends nothing more. The core learns of it in the loop's next round:
+   ``deliver`` never calls back into the core.
+4. A connection is read when it is its owner's turn: see ``fair_queue``.
+5. A connection that begins with an HTTP request is a user's. It is handed over and not read here any more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nvshare.core.effects import (
 )
 from nvshare.core.limits import PodLimits
 from nvshare.node.bounds import FIGURE_MAX
-from nvshare.node.effect_frames import FRAMES, TELLERS
+from nvshare.node.effect_frames import ENCODERS, FRAMES
 from nvshare.node.fair_queue import Owner
 from nvshare.node.request_heads import begins_request
 from nvshare.node.stream import Stream
@@ -51,12 +51,12 @@ _NEW: Final = State.NEW
 class Connection:
     __slots__ = (
         "_corked",
+        "_corked_frames",
         "_decoder",
         "_dispatcher",
+        "_encoders",
         "_frames",
-        "_held",
         "_read_bytes",
-        "_tellers",
         "client",
         "dialect",
         "ended_by",
@@ -78,9 +78,9 @@ class Connection:
         self.node = node
         self.peer = peer
         self.pidfd = pidfd  # ours until a member takes it over
-        self.refusal = refusal  # why whatever it asks for is denied
+        self.refusal = refusal  # why all its requests are refused
         self.state = State.NEW
-        self.owner: Owner | None = None  # None: it is not read yet, or no more
+        self.owner: Owner | None = None  # None: not read yet, or closed
         self.become(0)
         self.dialect: Dialect = V3
         self.ended_by = "ended"  # a key of DISCONNECTS
@@ -90,12 +90,12 @@ class Connection:
         self._decoder = Decoder()
         self.stream = Stream(node.dispatcher.loop, connected)
         self._frames: dict[type[Any], bytes] = {}
-        self._tellers: dict[type[Any], Callable[[Any], bytes]] = {}
-        self._corked = False  # what is said is kept, and sent as one in the loop's next round
-        self._held = b""
+        self._encoders: dict[type[Any], Callable[[Any], bytes]] = {}
+        self._corked = False  # frames are held back, and sent as one in the loop's next round
+        self._corked_frames = b""
 
     def become(self, client: int, pod: str = "") -> None:
-        """Registered under this id; the two events a client causes most are made once."""
+        """Registered under this id; its two commonest events are made once."""
         if self.owner is not None:
             self.owner.enter_pod(self, pod)
         self.client = client
@@ -105,7 +105,7 @@ class Connection:
     # ---- reading -----------------------------------------------------------------------------
 
     def read(self) -> None:
-        """What it has sent, as far as one read goes. Whatever comes of it is its own trouble alone."""
+        """Read once. A fault in the handling ends this connection alone."""
         if self.owner is None:
             return
         try:
@@ -135,14 +135,14 @@ class Connection:
             messages, fault = list(error.messages_before), error
         received = dispatcher.counters.received
         for message in messages:
-            kind: int = message[0]  # its type, the quick way
+            kind: int = message[0]  # the message type; faster than by name
             received[kind] += 1
             event = self._event_of(kind, message) if self.state is _REGISTERED else None
             if event is not None:
                 dispatcher.take(event, now_ns)
             else:
-                self._take(message)
-                now_ns = dispatcher.clock()  # it may have fed the core by itself
+                self._handle(message)
+                now_ns = dispatcher.clock()  # it may have fed the core itself
         dispatcher.arm(now_ns)
         if fault is not None and self.state is not State.CLOSED:
             self.node.admission.note_refused(self.peer, fault.reason, str(fault))
@@ -150,7 +150,7 @@ class Connection:
             self.abort()
 
     def end(self) -> None:
-        """The connection has ended, by whoever's will; nothing is read or said any more."""
+        """The connection has ended, whoever ended it; nothing is read or sent any more."""
         owner = self.owner
         if owner is None:
             return
@@ -176,7 +176,7 @@ class Connection:
     # ---- messages ----------------------------------------------------------------------------
 
     def _event_of(self, kind: int, message: Message) -> events.Event | None:
-        """What a message of a registered client's daily life tells the core, the commonest first."""
+        """The event of a registered client's routine message; the commonest first."""
         if kind == _REQ_LOCK:
             return self.requested
         if kind in (_LOCK_RELEASED, _TURN_ENDED):
@@ -187,8 +187,8 @@ class Connection:
         event_of = _EVENT_OF[kind]
         return None if event_of is None else event_of(self.client, message)
 
-    def _take(self, message: Message) -> None:
-        """Everything but the messages of a client's daily life."""
+    def _handle(self, message: Message) -> None:
+        """All messages that are not routine."""
         state = receive(self.state, message.type)
         if isinstance(state, Refusal):
             if REFUSALS[state].fatal:
@@ -205,25 +205,25 @@ class Connection:
         if self._decoder.dialect is not None:
             self.dialect = self._decoder.dialect
         if message.type is _T.REGISTER:
-            self._speak()
+            self._use_dialect()
             self.node.registration.register(self, message)
         elif message.type is _T.RESUME:
-            self._speak()
+            self._use_dialect()
             self.node.registration.resume(self, message)
         elif message.type is _T.KEEP_ALIVE:
-            self.say(Message(_T.KEEP_ALIVE, arguments=(message.arguments[0], self.node.epoch)))
+            self.send(Message(_T.KEEP_ALIVE, arguments=(message.arguments[0], self.node.epoch)))
         else:
             self.node.admission.operate(self, message)
 
-    def _speak(self) -> None:
+    def _use_dialect(self) -> None:
         self._frames = FRAMES[self.dialect.name]
         if self.dialect.version < V3.version:
             self._frames = {kind: frame for kind, frame in self._frames.items() if kind is not Grant}
             self._cork()
-        self._tellers = TELLERS[self.dialect.name]
+        self._encoders = ENCODERS[self.dialect.name]
 
-    def tell(self, effect: Effect) -> None:
-        """Perform an effect of the core that concerns this client."""
+    def deliver(self, effect: Effect) -> None:
+        """Perform an effect of the core on this client."""
         if self.state is not _REGISTERED:
             self._answer(effect)
             return
@@ -237,49 +237,49 @@ class Connection:
         if frame is not None:
             self._write(frame)
             return
-        teller = self._tellers.get(type(effect))
-        if teller is not None:
+        encoder = self._encoders.get(type(effect))
+        if encoder is not None:
             if self._dispatcher.announcing:
                 self._announce(effect)
             if isinstance(effect, TellScheduling) and self.dialect.version < V3.version:
-                self._write(self._frames[Drop])  # its answer tells that all it sends behind is new
-            self._write(teller(effect))
+                self._write(self._frames[Drop])  # its answer marks all later messages as new
+            self._write(encoder(effect))
         elif isinstance(effect, Grant | Greet):
             self._cork()
             self._frames = FRAMES[self.dialect.name]
             self._write(self._frames[Grant])
             if isinstance(effect, Greet):
                 self._write(self._frames[Drop])
-        elif isinstance(effect, Unresponsive):  # told to us, not to it
+        elif isinstance(effect, Unresponsive):  # for the daemon, not for the client
             self.node.terminations.unresponsive(effect.client)
 
     def _cork(self) -> None:
-        """What an older client is told when it registers, or with its first grant, it has to read at once: it
-        may be dropped behind that grant, and better has read so before it launches anything.
+        """Hold frames back until the next round. An older client has to read the answer to its registration,
+        or its first grant, together with a drop that may follow, before it launches anything.
         """
         if not self._corked:
             self._corked = True
             self._dispatcher.loop.call_soon(self._uncork)
 
     def _uncork(self) -> None:
-        held, self._held = self._held, b""
+        frames, self._corked_frames = self._corked_frames, b""
         self._corked = False
-        if held:
-            self._send_frames(held)
+        if frames:
+            self._send_frames(frames)
 
     def _answer(self, effect: Effect) -> None:
-        """The first thing told: it answers REGISTER or RESUME."""
+        """The first effect answers REGISTER or RESUME."""
         assert isinstance(effect, TellScheduling), effect
         if self.state is State.RESUMING:
-            if self.say(Message(_T.RESUMED, id=self.client, arguments=(self.node.epoch,))):
-                self.tell(effect)
+            if self.send(Message(_T.RESUMED, id=self.client, arguments=(self.node.epoch,))):
+                self.deliver(effect)
                 self.send_terms()
         elif self.state is State.REGISTERING:
             kind = _T.SCHED_ON if effect.on else _T.SCHED_OFF
             percent = self.node.limits.of(self._member().pod).core_percent
             answer = Message(kind, data=format_client_id(self.client), core_limit_percent=percent)
-            if self.say(answer) and self.dialect.version >= V3.version:
-                self.say(Message(_T.KEEP_ALIVE, arguments=(0, self.node.epoch)))
+            if self.send(answer) and self.dialect.version >= V3.version:
+                self.send(Message(_T.KEEP_ALIVE, arguments=(0, self.node.epoch)))
                 self.send_terms()
 
     def _member(self) -> Member:
@@ -292,27 +292,27 @@ class Connection:
     def send_terms(self) -> None:
         """Who set its limits, and the memory of its GPU."""
         if self.state is _REGISTERED and self.dialect.version >= V3.version:
-            self.say(Message(_T.TERMS, arguments=self._terms()))
+            self.send(Message(_T.TERMS, arguments=self._terms()))
 
     def announce_end(self) -> None:
-        """The daemon ends: nobody is to wait for it."""
+        """The daemon ends, so no client should wait for it."""
         if self.state is _REGISTERED and self.dialect.version >= V3.version:
-            self.say(Message(_T.ENDING))
+            self.send(Message(_T.ENDING))
 
-    def say(self, message: Message) -> bool:
-        """False if nothing more can be said: that was the last word, or the peer is gone."""
+    def send(self, message: Message) -> bool:
+        """False if nothing more can be sent: that was the last message, or the peer is gone."""
         self.state = send(self.state, message.type)
         self._write(encode(message, self.dialect))
         return self.state is not State.CLOSED
 
     def refuse(self, reason: str, limits: PodLimits) -> None:
-        """A negative answer, with what its pod may have; older peers know none, their connection ends."""
+        """A refusal, with the limits of its pod. Older peers know no such message; their connection ends."""
         if self.dialect.version < V3.version:
             self.state = State.CLOSED
         else:
             memory_bytes, percent = limits.memory_bytes, limits.core_percent
             terms = Message(_T.REFUSED, memory_limit_bytes=memory_bytes, core_limit_percent=percent)
-            self.say(terms._replace(data=reason[:19]))
+            self.send(terms._replace(data=reason[:19]))
         if self.state is State.CLOSED:
             self.stream.finish(self._end_soon)
 
@@ -321,7 +321,7 @@ class Connection:
             return
         self._dispatcher.counters.sent[frame[0]] += 1
         if self._corked:
-            self._held += frame
+            self._corked_frames += frame
         else:
             self._send_frames(frame)
 
@@ -329,17 +329,17 @@ class Connection:
         if self.owner is None:
             return
         try:
-            kept_bytes = self.stream.send(frame)
+            buffered_bytes = self.stream.send(frame)
         except OSError:
-            self.abort()  # the peer is gone, or has missed something
+            self.abort()  # the peer is gone, or has missed a frame
             return
-        if kept_bytes > self.node.bounds.output_bytes:
+        if buffered_bytes > self.node.bounds.output_bytes:
             self._dispatcher.counters.events["output_overflow"] += 1
             self.ended_by = "overflow"
             self.abort()
 
     def _announce(self, effect: Effect) -> None:
-        """A line that operators' tools look for: what is sent, to whom it is sent."""
+        """Operators' tools look for these lines."""
         repeats, owner = self._dispatcher.repeats, self._dispatcher.announcing
         client = f"{effect[0]:016x}"
         if isinstance(effect, TellMemoryLimit):
@@ -348,7 +348,7 @@ class Connection:
             repeats.info("Sending UPDATE_CORE_LIMIT", owner, client=client, percent=effect.percent)
 
     def abort(self) -> None:
-        """End the connection: from now on it is told nothing. The rest follows in the loop's next round."""
+        """End the connection: it sends nothing from now on. The rest follows in the loop's next round."""
         self.state = State.CLOSED
         if self._dispatcher.connections.get(self.client) is self:
             del self._dispatcher.connections[self.client]
@@ -359,7 +359,7 @@ class Connection:
 
 
 def figure(said: int) -> int:
-    """A time or an amount, as far as it can be one."""
+    """A time or an amount that a client reports, within bounds."""
     return said if said <= FIGURE_MAX else FIGURE_MAX
 
 
@@ -376,7 +376,7 @@ def _busy(client: int, arguments: tuple[int, ...]) -> events.BusyReported:
     return events.BusyReported(client, figure(busy_ns), figure(idle_ns), figure(worked_ns), slots_end, slots)
 
 
-# What a registered client's message tells the core, beside the two that are made once.
+# The events of a registered client's messages, except the two that are made once.
 _EVENTS: Final[dict[MessageType, Callable[[int, Message], events.Event]]] = {
     _T.TURN_ENDED: lambda client, m: _turn_ended(client, m.arguments),
     _T.BUSY: lambda client, m: _busy(client, m.arguments),

@@ -1,4 +1,4 @@
-"""The control socket's door: checks who connects, then hands the connection to the HTTP server."""
+"""Access to the control socket: checks who connects, then hands the connection to the HTTP server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ControlAccess:
         self.room_made: Callable[[], None] = lambda: None
 
     def full(self) -> bool:
-        """Asked again after a moment, since the HTTP server does not tell when a connection ends."""
+        """Checked again after a moment, since the HTTP server does not report the end of a connection."""
         full = len(self._state.connections) + len(self._opening) >= self._bounds.control_connections
         if full:
             self._loop.call_later(self._bounds.exhausted_pause_ns / 1e9, lambda: self.room_made())

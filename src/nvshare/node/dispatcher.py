@@ -1,23 +1,23 @@
 """Feeds the core with events and performs its effects.
 
-1. Events reach the core one after the other, never from within the performing of an effect. A connection that
-   cannot take a message is ended by the loop's next round, so nothing here recurses.
-2. Effects are each receiver's own. One for who is gone is dropped and counted; one that cannot be told ends
-   its receiver, and neither the rest of the list nor whoever caused it notices. Who was granted the GPU and
-   cannot know it is disconnected in the core by the loop's next round, so that the GPU goes on.
-3. The clock is CLOCK_MONOTONIC: steps of the wall clock are nobody's turn. An event's time is read here, when
-   it is fed. Only a callback that brings many events reads it once for them, and again after anything that
-   may have fed others meanwhile, so no event carries a time before the last one's.
-4. The loop's timers have whole milliseconds and may be early. A deadline's timer is rounded up and armed
-   again when it was early, so the daemon never spins and is late by two milliseconds at most.
-5. The timer is looked at once for all that one callback brings, and only if something may be due before it.
-6. A daemon that was stopped, or whose machine gave it no time, tells the core so before anything else: see
-   ``core.policy.standstill``. Something of ours runs every PROBE_NS, so nothing for longer than STANDSTILL_NS
-   is a standstill. It began when the first timer was due that did not fire. A loop that is merely busy is
-   none, or whoever keeps it busy would be rewarded: time for which its thread had a processor is left out.
-   CLOCK_MONOTONIC runs while the daemon is stopped. It does not while the machine is suspended, and neither
-   do GPUs, nor the clocks of clients: nobody notices that. With CLOCK_BOOTTIME every suspension would look
-   like a standstill.
+1. Events reach the core one after the other, never while an effect is being performed. A connection that
+   cannot take a message is ended in the loop's next round, so nothing here recurses.
+2. Each effect concerns one receiver. An effect for a client that is gone is dropped and counted. An effect
+   that cannot be delivered ends its receiver; neither the other receivers nor the sender of the event notice.
+   A client that cannot learn of its grant is disconnected in the core in the loop's next round, so that the
+   GPU does not stay idle.
+3. The clock is CLOCK_MONOTONIC, so that steps of the wall clock change no turn. The time of an event is read
+   here, when it is fed. A callback with many events reads it once for all, and again after anything that may
+   have fed other events, so that event times never decrease.
+4. The loop's timers have whole milliseconds and may be early. A deadline's timer is rounded up, and armed
+   again if it was early. So the daemon never spins and is late by two milliseconds at most.
+5. The timer is checked once per callback, and only if something may be due before it.
+6. A daemon that was stopped, or got no processor, tells the core before anything else: see
+   ``core.policy.standstill``. A probe runs every PROBE_NS, so a pause longer than STANDSTILL_NS is a
+   standstill. It began when the first timer that did not fire was due. A busy loop is no standstill, or
+   clients that keep it busy would profit: time for which its thread had a processor is left out.
+   CLOCK_MONOTONIC runs while the daemon is stopped. It stands still while the machine is suspended, as do
+   GPUs and clients' clocks. With CLOCK_BOOTTIME every suspension would look like a standstill.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 NS_PER_MS: Final = 1_000_000
 STANDSTILL_NS: Final = 2 * PROBE_NS
 _WOKEN: Final = Woken()
-_BUGS_TOLD: Final = 100  # in full; all are counted
+_BUGS_LOGGED: Final = 100  # logged in full; all are counted
 
 
 class Dispatcher:
@@ -52,21 +52,21 @@ class Dispatcher:
         loop: asyncio.AbstractEventLoop,
         counters: Counters,
         clock: Callable[[], int] = time.monotonic_ns,
-        worked: Callable[[], int] = time.thread_time_ns,
+        processor_time: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self.scheduler = scheduler
         self.loop = loop
         self.counters = counters
         self.clock = clock
-        self._worked = worked  # for how long the loop's thread had a processor
-        self._worked_ns = 0  # what that was at the last probe
+        self._processor_time = processor_time  # for how long the loop's thread has had a processor
+        self._processor_ns = 0  # the same, at the last probe
         self.connections: dict[int, Connection] = {}  # by client id
         self.changed = False  # since the last checkpoint
-        self.gathering = False  # for a checkpoint: the GPUs in the books must stay
-        self.announcing = ""  # whose word made the limits that are told now, which are to be in the log
+        self.gathering = False  # for a checkpoint: the core must keep its GPUs
+        self.announcing = ""  # the owner whose change of limits is being sent, which is logged
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns = NEVER
-        self._ran_ns = NEVER  # when the loop was last seen to run; NEVER: nobody looks yet
+        self._ran_ns = NEVER  # when the loop last ran; NEVER: the probe has not started
         self.repeats = logs.Repeats()  # for all lines that strangers can cause
 
     def feed(self, event: Event) -> None:
@@ -75,7 +75,7 @@ class Dispatcher:
         self.arm(now_ns)
 
     def take(self, event: Event, now_ns: int) -> None:
-        """One of several events of a callback (rule 3); ``arm`` must follow the last."""
+        """One of several events of a callback (rule 3); call ``arm`` after the last."""
         if now_ns - self._ran_ns > STANDSTILL_NS:
             self._stood_still(now_ns)
         effects = self.scheduler.handle(event, now_ns)
@@ -83,10 +83,10 @@ class Dispatcher:
         if effects:
             self.perform(effects)
         if self.scheduler.notices.waiting:
-            self._tell_notices()
+            self._log_misconduct()
 
-    def _tell_notices(self) -> None:
-        """Pods that did what they should not."""
+    def _log_misconduct(self) -> None:
+        """Log the misconduct of pods."""
         for misdeed, pod, gpu in self.scheduler.notices.take():
             self.repeats.warning(misdeed.value, pod, pod=pod, gpu=gpu, why=WHY[misdeed])
 
@@ -98,7 +98,7 @@ class Dispatcher:
                 for effect in rest:
                     receiver = connections.get(effect[0])  # its client
                     if receiver is not None:
-                        receiver.tell(effect)
+                        receiver.deliver(effect)
                     else:
                         self._undelivered(effect)
                 return
@@ -107,7 +107,7 @@ class Dispatcher:
                 self._end_receiver(effect)
 
     def _end_receiver(self, effect: Effect) -> None:
-        """It was not told what the core thinks it was: whatever else it hears would be wrong."""
+        """It missed an effect that the core counts on, so whatever it hears later would be wrong."""
         receiver = self.connections.pop(effect[0], None)
         self._undelivered(effect)
         if receiver is not None:
@@ -117,15 +117,15 @@ class Dispatcher:
     def _undelivered(self, effect: Effect) -> None:
         self.counters.events["effects_undelivered"] += 1
         if isinstance(effect, Grant | Greet):
-            self.loop.call_soon(self._take_back, effect.client)
+            self.loop.call_soon(self._revoke_grant, effect.client)
 
-    def _take_back(self, client: int) -> None:
-        """A grant nobody has heard of."""
+    def _revoke_grant(self, client: int) -> None:
+        """Its grant was never delivered."""
         self.counters.events["grants_lost"] += 1
         self.feed(ClientDisconnected(client))
 
     def forget_gpu(self, key: str) -> bool:
-        """Take a GPU out of the books, if nobody is in them who has a client there, a debt, or may return."""
+        """Remove a GPU from the core, unless a tenant there has a client, a debt, or may return."""
         gpu = self.scheduler.gpus.get(key)
         if gpu is not None and (gpu.tenants or self.gathering):
             return False
@@ -133,25 +133,25 @@ class Dispatcher:
         return True
 
     def note_bug(self, where: str, error: BaseException | None) -> None:
-        """Something raised that must not: told in full the first times, counted always."""
+        """An exception that must not happen: logged in full the first times, counted always."""
         self.counters.events["callback_raised"] += 1
-        if self.counters.events["callback_raised"] <= _BUGS_TOLD:
+        if self.counters.events["callback_raised"] <= _BUGS_LOGGED:
             logs.LOGGER.error("callback raised: %s", where, exc_info=error)
         else:
             self.repeats.warning("callback raised", logs.OURSELVES, where=where, why=repr(error))
 
     def probe(self, now_ns: int) -> None:
-        """Called every PROBE_NS, from when the loop runs on (rule 6)."""
+        """Called every PROBE_NS (rule 6)."""
         self._ran_ns = min(self._ran_ns, now_ns)
         self.arm(now_ns)
-        self._worked_ns = self._worked()
+        self._processor_ns = self._processor_time()
 
     def _stood_still(self, now_ns: int) -> None:
-        """Or was it busy with something that nobody tells us of, like a flood of requests for metrics?"""
-        worked_ns = self._worked() - self._worked_ns
-        since_ns = max(self._ran_ns, min(self._armed_ns, self._ran_ns + PROBE_NS)) + worked_ns
+        """Unless the loop was busy with work that the core does not see, such as a flood of HTTP requests."""
+        processor_ns = self._processor_time() - self._processor_ns
+        since_ns = max(self._ran_ns, min(self._armed_ns, self._ran_ns + PROBE_NS)) + processor_ns
         self._ran_ns = now_ns
-        self._worked_ns += worked_ns
+        self._processor_ns += processor_ns
         if now_ns - since_ns <= PROBE_NS:
             return
         self.counters.standstills.add(now_ns - since_ns)
@@ -160,7 +160,7 @@ class Dispatcher:
         self.perform(self.scheduler.handle(StoodStill(since_ns), now_ns))
 
     def arm(self, now_ns: int) -> None:
-        """After anything the core was told."""
+        """Call it after every event or series of events."""
         late_ns = now_ns - self._ran_ns
         if late_ns > STANDSTILL_NS:
             self._stood_still(now_ns)

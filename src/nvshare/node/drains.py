@@ -1,9 +1,9 @@
-"""GPUs that are being drained: whoever is there stays, and nobody new may come.
+"""GPUs that are being drained: their processes stay, and no new process may come.
 
-1. A process is new if it is not registered on that GPU in that pod, whatever else its pod has there. So
-   one that is there may have a second client.
-2. Who is there goes on, and may resume on a new connection or after a restart of the daemon.
-3. It lasts until it is taken back, over restarts of the daemon, until the machine is booted again.
+1. A process is new if it is not registered on that GPU in that pod, even if others of its pod are. So a
+   process that is there may have a second client.
+2. Processes that are there run on, and may resume on a new connection or after a restart of the daemon.
+3. A drain lasts until it is ended, over restarts of the daemon, but not over a boot.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 GPU_DRAINING: Final = "gpu_draining"
-"""Why a newcomer is refused. Our library then waits at its gate and asks again."""
+"""Why a new process is refused. Our library then waits at its gate and asks again."""
 
 
 class Drains:

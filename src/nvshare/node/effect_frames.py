@@ -1,6 +1,6 @@
 """The core's effects as frames, one table for each dialect.
 
-A dialect that has no message for an effect has no row: its speakers are not told. Frames without variable
+A dialect without a message for an effect has no row for it, and its clients get none. Frames without variable
 parts are made once.
 """
 
@@ -14,7 +14,7 @@ from nvshare.wire.codec import encode
 from nvshare.wire.dialects import DIALECTS, Dialect
 from nvshare.wire.messages import MESSAGES, Message, MessageType
 
-Teller = Callable[[Any], bytes]
+Encoder = Callable[[Any], bytes]
 _T = MessageType
 _ARGUMENT_MOST: Final = (1 << 64) - 1
 
@@ -54,7 +54,7 @@ def _refused(effect: effects.Refused) -> Message:
 
 
 def _sum_of_claims(total_bytes: int) -> int:
-    """Each client may claim whatever an argument can hold, so all together more than that."""
+    """Each client may claim as much as an argument can hold, so all together may claim more."""
     return min(total_bytes, _ARGUMENT_MOST)
 
 
@@ -78,7 +78,7 @@ _VARIABLE: Final[dict[type[Any], tuple[MessageType, Callable[[Any], Message]]]] 
 }
 
 
-def _variable_teller(message_of: Callable[[Any], Message], dialect: Dialect) -> Teller:
+def _variable_encoder(message_of: Callable[[Any], Message], dialect: Dialect) -> Encoder:
     return lambda effect: encode(message_of(effect), dialect)
 
 
@@ -90,13 +90,13 @@ def _frames(dialect: Dialect) -> dict[type[Any], bytes]:
     }
 
 
-def _tellers(dialect: Dialect) -> dict[type[Any], Teller]:
+def _encoders(dialect: Dialect) -> dict[type[Any], Encoder]:
     return {
-        effect: _variable_teller(message_of, dialect)
+        effect: _variable_encoder(message_of, dialect)
         for effect, (kind, message_of) in _VARIABLE.items()
         if MESSAGES[kind].since_version <= dialect.version
     }
 
 
 FRAMES: Final = {dialect.name: _frames(dialect) for dialect in DIALECTS}
-TELLERS: Final = {dialect.name: _tellers(dialect) for dialect in DIALECTS}
+ENCODERS: Final = {dialect.name: _encoders(dialect) for dialect in DIALECTS}

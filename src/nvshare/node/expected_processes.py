@@ -1,6 +1,4 @@
-"""Processes of the daemon's former life that may come back, each watched by one pidfd however many clients
-it had.
-"""
+"""Processes of expected members, each watched by one pidfd, however many clients it had."""
 
 from __future__ import annotations
 
@@ -17,34 +15,36 @@ class ExpectedProcesses:
         """``ended`` is called for each client of a process that has ended."""
         self._loop = loop
         self._ended = ended
-        self._expected: dict[Process, dict[int, Member]] = {}
+        self._watched: dict[Process, dict[int, Member]] = {}
 
-    def watch(self, former: Member) -> bool:
-        """Give it its process's pidfd; False if that is dead. Raises OSError if it cannot be watched."""
-        process = former.process
-        siblings = self._expected.get(process)
+    def watch(self, member: Member) -> bool:
+        """Give the member its process's pidfd; False if the process is dead. Raises OSError if it cannot be
+        watched.
+        """
+        process = member.process
+        siblings = self._watched.get(process)
         if siblings is None:
             pidfd = open_process(process)
             if pidfd is None:
                 return False
-            siblings = self._expected[process] = {}
+            siblings = self._watched[process] = {}
             self._loop.add_reader(pidfd, self._process_ended, process)
         else:
             pidfd = next(iter(siblings.values())).pidfd
-        former.pidfd = pidfd
-        siblings[former.client] = former
+        member.pidfd = pidfd
+        siblings[member.client] = member
         return True
 
-    def forget(self, former: Member) -> None:
-        """It is back, or will not come. The last one's pidfd is closed."""
-        siblings = self._expected[former.process]
-        del siblings[former.client]
+    def forget(self, member: Member) -> None:
+        """It has resumed, or will not. With the last member of a process its pidfd is closed."""
+        siblings = self._watched[member.process]
+        del siblings[member.client]
         if not siblings:
-            del self._expected[former.process]
-            self._loop.remove_reader(former.pidfd)
-            os.close(former.pidfd)
-        former.pidfd = -1
+            del self._watched[member.process]
+            self._loop.remove_reader(member.pidfd)
+            os.close(member.pidfd)
+        member.pidfd = -1
 
     def _process_ended(self, process: Process) -> None:
-        for former in list(self._expected.get(process, {}).values()):
-            self._ended(former)
+        for member in list(self._watched.get(process, {}).values()):
+            self._ended(member)

@@ -1,17 +1,16 @@
-"""Whose messages are read next: fair queueing over owners, their pods, and the pods' connections.
+"""Fair queueing of messages, by owner, pod and connection.
 
-1. Nothing is read before its turn. What clients send waits in the kernel's buffers, and who has filled his
-   waits himself.
-2. An owner is a pod, a container, or a user outside of them, as the kernel tells it. In each round of the
-   loop every owner who has something to say is read once, and control and metrics have their round as well.
-   Who took more than its share the last time stands in line instead: those in it are read after all others,
-   and share ``Bounds.round_ns`` of each round. Whoever is not reached is first in the next one. So a round is
-   longer than that by one read at most, however many owners there are and whatever their messages cost.
-3. A user's pods take turns, and so do a pod's connections. The kernel rotates them: a set of descriptors (an
-   epoll instance) gives those that are ready in the order in which they have waited.
-4. One read takes no more of a connection than ``Bounds.read_bytes``, about eight messages.
-5. Of an owner who has more to say than it may, those are read first whom others may be waiting for: clients
-   that were told to let go of a GPU, then clients that hold one.
+1. Messages wait in the kernel's buffers until they are read. A client that fills its buffer waits itself.
+2. An owner is a pod, a container, or a user outside of both, as identified by the kernel. Each round of the
+   loop reads every owner with messages once, and serves control and metrics as well. An owner that took more
+   than its share the last time goes to a queue: queued owners are read after all others and share
+   ``Bounds.round_ns`` of each round, and those not reached are first in the next one. So a round is longer
+   than that by one read at most, however many owners there are and whatever their messages cost.
+3. A user's pods take turns, and so do a pod's connections. The kernel rotates them: an epoll instance returns
+   ready descriptors in the order in which they became ready.
+4. One read takes at most ``Bounds.read_bytes`` from a connection, about eight messages.
+5. Of an owner with more messages than its share, clients that others may wait for are read first: those that
+   must drop a GPU, then those that hold one.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _HOLDERS_FIRST: Final = 8
 
 
 class PodSet:
-    """The connections of one pod, where it has several."""
+    """The connections of a pod that has several."""
 
     __slots__ = ("connections", "epoll")
 
@@ -53,7 +52,7 @@ class PodSet:
 
 
 class Owner:
-    """All that one owner's connections have to say."""
+    """The connections of one owner."""
 
     __slots__ = (
         "_alone",
@@ -77,18 +76,18 @@ class Owner:
         self._queue = queue
         self._epoll = select.epoll()
         self._takes_turns = key.startswith("uid:")  # others are one pod each
-        self._connections: dict[int, Connection] = {}  # by descriptor, those in no set of their pod
+        self._connections: dict[int, Connection] = {}  # by descriptor, connections in no set of their pod
         self._alone: dict[str, Connection] = {}  # by pod, the same
         self._sets: dict[str, PodSet] = {}  # by pod
         self._sets_by_fd: dict[int, PodSet] = {}
-        self._pod_of: dict[Connection, str] = {}  # of those that have said so
+        self._pod_of: dict[Connection, str] = {}  # that have reported it
         self._dropping: dict[Connection, None] = {}
         self._holding: dict[Connection, None] = {}
-        self._backlogged = False  # it had more to say than was read
-        self._overspent = False  # it took all of its share, or more
+        self._backlogged = False  # it had more messages than were read
+        self._overspent = False  # it took its share, or more
         queue.dispatcher.loop.add_reader(self._epoll.fileno(), self._ready)
 
-    # ---- who belongs to it -------------------------------------------------------------------
+    # ---- membership --------------------------------------------------------------------------
 
     def add(self, connection: Connection) -> None:
         fd = connection.stream.fd
@@ -101,7 +100,7 @@ class Owner:
         self._epoll.unregister(fd)
 
     def enter_pod(self, connection: Connection, pod: str) -> None:
-        """It takes turns with the other connections of that pod from now on."""
+        """From now on it takes turns with the other connections of that pod."""
         if not self._takes_turns or connection in self._pod_of:
             return
         self._pod_of[connection] = pod
@@ -124,7 +123,7 @@ class Owner:
         pod_set.add(connection)
 
     def remove(self, connection: Connection) -> None:
-        """Before its descriptor is closed."""
+        """Call it before the descriptor is closed."""
         self.let_go(connection)
         pod = self._pod_of.pop(connection, "")
         pod_set = self._sets.get(pod)
@@ -145,7 +144,7 @@ class Owner:
         self._queue.forget(self)
         self._epoll.close()
 
-    # ---- who is waited for -------------------------------------------------------------------
+    # ---- holders -----------------------------------------------------------------------------
 
     def hold(self, connection: Connection) -> None:
         self._holding[connection] = None
@@ -194,7 +193,7 @@ class Owner:
                 ready = pod_set.epoll.poll(0, _PER_POD)
                 more = more or len(ready) == _PER_POD
                 for member_fd, _ in ready:
-                    member = pod_set.connections.get(member_fd)  # reading another may have ended it
+                    member = pod_set.connections.get(member_fd)  # None: reading another one ended it
                     if member is not None:
                         member.read()
             if clock() >= ends_ns:
@@ -202,7 +201,7 @@ class Owner:
         return more
 
     def _read_holders(self, ends_ns: int) -> None:
-        """Rule 5. Half of its time: those who say without end that they are about to let go are no better."""
+        """Rule 5, in half of its time: holders that send without end must not keep out the others."""
         clock = self._queue.dispatcher.clock
         half_ns = (clock() + ends_ns) // 2
         for waited_for in (self._dropping, self._holding):
@@ -230,11 +229,13 @@ class FairQueue:
         self._least_ns = bounds.round_least_ns
         self._owners: dict[str, Owner] = {}
         self._backlogged: set[Owner] = set()
-        self._line: dict[Owner, None] = {}  # rule 2, the first first
+        self._line: dict[Owner, None] = {}  # rule 2, in order
         self._line_called = False
 
     def add(self, connection: Connection, key: str) -> Owner:
-        """It is read from now on, in its owner's turn. Raises OSError when there are no descriptors left."""
+        """Read it from now on, when it is its owner's turn. Raises OSError when there are no descriptors
+        left.
+        """
         owner = self._owners.get(key)
         if owner is None:
             owner = self._owners[key] = Owner(self, key)
@@ -242,7 +243,7 @@ class FairQueue:
         return owner
 
     def forget(self, owner: Owner) -> None:
-        """It has no connection left."""
+        """The owner has no connection left."""
         del self._owners[owner.key]
         self._backlogged.discard(owner)
         self._line.pop(owner, None)
@@ -252,7 +253,7 @@ class FairQueue:
         self._call_line()
 
     def _call_line(self) -> None:
-        """After all who are ready now."""
+        """After all owners that are ready now."""
         if not self._line_called:
             self._line_called = True
             self.dispatcher.loop.call_soon(self._read_line)
@@ -261,7 +262,7 @@ class FairQueue:
         self._line_called = False
         ends_ns = self.dispatcher.clock() + self._round_ns
         for owner in list(self._line):
-            if self._line.pop(owner, True) is None:  # reading another may have ended it
+            if self._line.pop(owner, True) is None:  # reading another connection may have ended it
                 owner.read()
             if self.dispatcher.clock() >= ends_ns:
                 break
@@ -275,5 +276,5 @@ class FairQueue:
             self._backlogged.discard(owner)
 
     def share_ns(self) -> int:
-        """For how long an owner is read in one round."""
+        """How long an owner is read in one round."""
         return max(self._least_ns, self._round_ns // max(1, len(self._backlogged)))

@@ -24,9 +24,7 @@ class GpuRegistry:
                 raise
             devices = self.inventory.resolve(text, owner)
         if len(devices) > 1 and version >= V3.version:
-            raise GpuError(
-                "several_gpus"
-            )  # our library has a connection for each; older clients know one GPU
+            raise GpuError("several_gpus")  # our library has a connection for each GPU
         return devices[0]
 
     def introduce(self, device: Device) -> None:

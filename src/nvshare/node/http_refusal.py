@@ -1,4 +1,4 @@
-"""Says no over HTTP without looking at what is asked."""
+"""Refuses an HTTP connection without reading its request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REFUSAL_SEC: Final = 2
 
 
 def refusal(status: int, why: str) -> bytes:
-    """The whole answer."""
+    """The whole response."""
     body = msgspec.json.encode({"error": why})
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
@@ -22,7 +22,7 @@ def refusal(status: int, why: str) -> bytes:
 
 
 class Refusal(asyncio.Protocol):
-    """Says no, and waits for the peer to hang up: closing on unread bytes would take our answer with it."""
+    """Refuses, and waits for the peer to hang up: closing with unread data would discard the response."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, status: int, why: str) -> None:
         self._loop = loop

@@ -1,17 +1,18 @@
-"""What happened since the last checkpoint, and must outlive us: who came, and what limits were set.
+"""New clients and changed limits since the last checkpoint, which must survive the daemon.
 
-1. Each entry is one line, written in one call before whoever caused it is answered. Nothing is synced: what
-   the kernel was given survives us, and a machine that goes down ends the clients, too.
-2. A line counts by itself, by its checksum. A last one that is torn is ignored: nobody was answered. If
-   others cannot be used, the file is set aside with one line in the log, and those that can be used are used;
-   it stays in its place as well until it is begun anew.
-3. Entries are numbered. A checkpoint tells the number of the last one it covers; the file is emptied when
-   that is all, and written anew without the covered ones when it is large.
-4. What cannot be written is counted, and told when it begins and when it is over; nobody is refused for it.
-   It is written with a later one, tried once a second at most, unless there is more than the file may hold.
-5. The file tells on which checkpoint it was begun, and checkpoints tell the same of the journal they cover a
-   part of. It counts with those alone: a daemon that knows no journal may have written others since.
-6. Each daemon begins the file anew, with what the last one left: the last line may be torn.
+1. Each entry is one line, written with one call before its cause is answered. Nothing is synced: written data
+   survives a crash of the daemon, and a crash of the machine ends the clients as well.
+2. Each line has a checksum of its own. A torn last line is ignored, since it was not answered. If other lines
+   cannot be used, the file is set aside with one line in the log, and the usable lines are used. It also
+   stays in its place until it is started anew.
+3. Entries are numbered. A checkpoint names the last entry that it covers. The file is emptied when all are
+   covered, and rewritten without the covered entries when it is large.
+4. A failure to write is counted, and logged when it begins and when it ends; no client is refused for it. The
+   entry is written with a later one. Attempts are made once a second at most, unless there are more entries
+   than the file may hold.
+5. The file names the checkpoint it was started on, and a checkpoint names the journal it covers. They count
+   only together, since a daemon without a journal may have written other checkpoints since.
+6. Each daemon starts the file anew with the entries of the previous one, whose last line may be torn.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ FAILED: Final = "journal_failed"
 VERSION: Final = 2
 BYTES_MAX: Final = 16 << 20
 REWRITTEN_BYTES: Final = 256 << 10
-"""So long a file is left as it is though a part of it is covered."""
+"""A file of this size or less is not rewritten when entries are covered."""
 RETRY_NS: Final = 1_000_000_000
 NO_CHECKPOINT: Final = 0
-"""In the place of when it was taken."""
+"""In the place of a checkpoint's time."""
 _MAGIC: Final = b"nvshare-journal"
 
 
@@ -84,7 +85,7 @@ _DECODER: Final[msgspec.json.Decoder[Entry]] = msgspec.json.Decoder(Entry)
 
 
 class Found(NamedTuple):
-    base: int  # when the checkpoint was taken on which it was begun
+    base: int  # when the checkpoint it was started on was taken
     entries: list[Entry]
 
 
@@ -105,7 +106,7 @@ def _entry(line: bytes) -> Entry:
 
 
 def decode(raw: bytes, boot_id: str) -> tuple[Found, list[str]]:
-    """The entries that can be used, and why others cannot. Raises Unusable."""
+    """The usable entries, and why others are not. Raises Unusable."""
     *lines, torn = raw.split(b"\n")
     if not lines:
         if torn[: len(_MAGIC)] != _MAGIC[: len(torn)]:
@@ -131,7 +132,7 @@ def decode(raw: bytes, boot_id: str) -> tuple[Found, list[str]]:
 
 
 def load(directory: Path, boot_id: str) -> Found:
-    """What the last daemon left (rule 2)."""
+    """What the previous daemon left (rule 2)."""
     path = directory / FILE
     try:
         found, complaints = decode(files.read(path, BYTES_MAX), boot_id)
@@ -158,7 +159,7 @@ def set_aside(directory: Path, why: object, stays: bool = False, **fields: objec
 
 
 class Journal:
-    """The file while a daemon has it; what the last one left in it stays until a checkpoint covers it."""
+    """The file while a daemon has it. The previous daemon's entries stay until a checkpoint covers them."""
 
     def __init__(
         self,
@@ -170,9 +171,9 @@ class Journal:
         events: Counter[str],
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``base``: when the checkpoint that is on disk was taken. ``left``: by the last daemon.
+        """``base``: when the checkpoint on disk was taken. ``left``: the previous daemon's entries.
 
-        ``number``: that of the last entry that a checkpoint covers. Failures are counted in ``events``.
+        ``number``: the last entry that a checkpoint covers. Failures are counted in ``events``.
         """
         self._path = directory / FILE
         self.base = base
@@ -185,12 +186,12 @@ class Journal:
         self._events = events
         self._clock = clock
         self._retry_at_ns = 0  # not before
-        self.error = ""  # why the last one could not be written
+        self.error = ""  # why the last write failed
         if left:  # its last line may be torn, or it was set aside
             self._try(self._begin_anew)
 
     def append(self, entry: Entry) -> None:
-        """Its number is ours to give."""
+        """Assigns the entry's number."""
         self.number += 1
         line = _line(msgspec.structs.replace(entry, number=self.number))
         if len(self._head) + self._uncovered_bytes + len(line) > BYTES_MAX:
@@ -205,7 +206,7 @@ class Journal:
             self._try(lambda: self._put(line))
 
     def covered(self, number: int) -> None:
-        """A checkpoint is on disk with all up to that entry (rule 3)."""
+        """The checkpoint on disk covers all entries up to this one (rule 3)."""
         while self._uncovered and self._uncovered[0][0] <= number:
             _, line = self._uncovered.popleft()
             self._uncovered_bytes -= len(line)
@@ -237,9 +238,9 @@ class Journal:
         self._bytes = len(self._head)
 
     def _put(self, line: bytes) -> None:
-        """The last of the uncovered ones."""
+        """The latest of the uncovered entries."""
         if self._lost() or self.error or self._bytes + len(line) > BYTES_MAX:
-            self._begin_anew()  # what could not be written before is still to be written
+            self._begin_anew()  # earlier failures are still to be written
             return
         written = os.write(self._file, line)
         if written < len(line):
@@ -247,7 +248,7 @@ class Journal:
         self._bytes += written
 
     def _lost(self) -> bool:
-        """The next daemon would not find it: it was removed or renamed, or its directory was."""
+        """The next daemon would not find the file: it, or its directory, was removed or renamed."""
         if self._file < 0:
             return True
         try:
@@ -256,7 +257,9 @@ class Journal:
             return True
 
     def _begin_anew(self) -> None:
-        """Without what is covered. The more there is the longer it takes: if it fails, not again at once."""
+        """Without the covered entries. It takes longer the more there are, so a failure is not retried at
+        once.
+        """
         content = self._head + b"".join(line for _, line in self._uncovered)
         self._retry_at_ns = self._clock() + RETRY_NS
         if len(content) > BYTES_MAX:  # the next daemon would not read it
@@ -268,6 +271,6 @@ class Journal:
     def _note_failure(self, error: Exception) -> None:
         self._events[FAILED] += 1
         why = str(error) or repr(error)
-        if why != self.error:  # one line for all that fail for the same reason
+        if why != self.error:  # one line for all failures with the same reason
             logs.warning("journal not written, it will be retried", why=repr(error))
         self.error = why

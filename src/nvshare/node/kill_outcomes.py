@@ -1,4 +1,4 @@
-"""What becomes of a process that is to end, in one word each; for the daemon and for who asks it."""
+"""Outcomes of ending a process, for the daemon and its clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 GRACE_SEC_MAX: Final = 300.0
 """Between SIGTERM and SIGKILL."""
 KILLED_WITHIN_SEC: Final = 5.0
-"""A process that the kernel cannot end by then, as while a driver hangs, is not waited for any longer."""
+"""A process that the kernel has not ended by then, for instance while a driver hangs, is given up."""
 OUTCOMES: Final = {
     "terminated": "ended by SIGTERM",
     "killed": "ended by SIGKILL",

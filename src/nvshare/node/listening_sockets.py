@@ -1,9 +1,9 @@
-"""The daemon's sockets, and whether anybody can still find them.
+"""The daemon's sockets, and whether clients can still find them.
 
-1. A socket is reached by its name. Who removes or replaces the socket or its directory shuts the daemon off
-   from everybody new, and it would not notice by itself. So it looks, every second.
-2. What is gone is made again, under the same rules as at the start. A directory that is another one now is
-   locked before it is used: if another daemon was quicker, it is told, and we are not ready.
+1. A socket is reached by its name. If the socket or its directory is removed or replaced, no new client can
+   reach the daemon, which would not notice by itself. So it checks every second.
+2. What is gone is made again, under the same rules as at the start. A replaced directory is locked before it
+   is used. If another daemon was quicker, that is logged, and this one is not ready.
 3. At the end only what is our own is removed.
 """
 
@@ -21,20 +21,20 @@ from nvshare.runtime.listener import Listener
 from nvshare.runtime.paths import CONTROL_SOCKET, SCHEDULER_SOCKET
 
 
-class Kind(NamedTuple):
-    """What a door is to look like."""
+class SocketKind(NamedTuple):
+    """Names and modes of a socket and its directory."""
 
     directory_mode: int
     socket: str
     socket_mode: int
 
 
-CLIENTS = Kind(directories.SOCK_DIR_MODE, SCHEDULER_SOCKET, directories.SOCKET_MODE)
-CONTROL = Kind(directories.PRIVATE_DIR_MODE, CONTROL_SOCKET, directories.CONTROL_MODE)
+CLIENTS = SocketKind(directories.SOCK_DIR_MODE, SCHEDULER_SOCKET, directories.SOCKET_MODE)
+CONTROL = SocketKind(directories.PRIVATE_DIR_MODE, CONTROL_SOCKET, directories.CONTROL_MODE)
 
 
-def _same(path: Path, known: os.stat_result) -> str:
-    """Empty if it is; else what has become of it."""
+def _difference(path: Path, known: os.stat_result) -> str:
+    """Empty if it is the same; else what has become of it."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def _same(path: Path, known: os.stat_result) -> str:
 class ListeningSocket:
     """A directory that is ours alone, and the socket in it."""
 
-    def __init__(self, directory: Path, kind: Kind, backlog: int) -> None:
+    def __init__(self, directory: Path, kind: SocketKind, backlog: int) -> None:
         """Raises DirectoryError and DirectoryTaken."""
         self._directory = directory
         self._kind = kind
@@ -55,8 +55,8 @@ class ListeningSocket:
         self._lock = directories.take(directory, kind.directory_mode)
         self._socket: os.stat_result | None = None  # as it stands in the directory
         self._listener: Listener | None = None
-        self.error = ""  # why nobody new can find us
-        self.made_again: Callable[[], None] = lambda: None  # the directory was, and is empty
+        self.error = ""  # why new clients cannot find the socket
+        self.made_again: Callable[[], None] = lambda: None  # the directory, which is empty
 
     @property
     def path(self) -> Path:
@@ -71,10 +71,10 @@ class ListeningSocket:
 
     def look(self) -> None:
         """Rules 1 and 2."""
-        lost = _same(self._directory, os.fstat(self._lock))
+        lost = _difference(self._directory, os.fstat(self._lock))
         if lost:
             lost = f"{self._directory} {lost}"
-        elif self._socket is not None and (lost := _same(self.path, self._socket)):
+        elif self._socket is not None and (lost := _difference(self.path, self._socket)):
             lost = f"{self.path} {lost}"
         if not lost:
             self.error = ""
@@ -82,15 +82,15 @@ class ListeningSocket:
         try:
             self._make_again()
         except (DirectoryError, DirectoryTaken, OSError) as error:
-            said, self.error = self.error, f"{lost}, and cannot be made again: {error}"
-            if self.error != said:
+            before, self.error = self.error, f"{lost}, and cannot be made again: {error}"
+            if self.error != before:
                 logs.warning("nobody new can reach the daemon", why=self.error)
         else:
             self.error = ""
             logs.warning("socket made again", path=self.path, why=lost)
 
     def _make_again(self) -> None:
-        if _same(self._directory, os.fstat(self._lock)):
+        if _difference(self._directory, os.fstat(self._lock)):
             lock = directories.take(self._directory, self._kind.directory_mode)
             os.close(self._lock)
             self._lock = lock
@@ -104,5 +104,5 @@ class ListeningSocket:
         """Rule 3; the lock stays until the process has ended."""
         if self._listener is not None:
             self._listener.close()
-        if self._socket is not None and not _same(self.path, self._socket):
+        if self._socket is not None and not _difference(self.path, self._socket):
             self.path.unlink(missing_ok=True)

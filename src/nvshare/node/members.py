@@ -26,7 +26,7 @@ from nvshare.node.expected_processes import ExpectedProcesses
 from nvshare.node.limits import LimitUpdates
 from nvshare.node.member import NO_CLIENT, EndedMember, Member, Role
 from nvshare.node.pod_owners import PodOwners
-from nvshare.node.runs import OF_ITS_USER, Runs
+from nvshare.node.runs import USER_SOURCES, Runs
 from nvshare.pods.peer import command_of
 from nvshare.pods.tenancy import Tenancy
 
@@ -182,5 +182,5 @@ class Members:
             return
         self.environment.withdraw(member.pod, member.accounted_to)
         stated = self._dispatcher.scheduler.limits.said(member.pod)
-        if any(source in stated for source in OF_ITS_USER) and not self._tenancy.has_run(member.pod):
-            self._limits.withdraw(member.pod, OF_ITS_USER, member.accounted_to)
+        if any(source in stated for source in USER_SOURCES) and not self._tenancy.has_run(member.pod):
+            self._limits.withdraw(member.pod, USER_SOURCES, member.accounted_to)

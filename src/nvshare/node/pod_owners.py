@@ -1,9 +1,9 @@
-"""Whose pods are here, and what root's settings let their users have.
+"""Which users pods belong to, and the limits that root's settings give them.
 
-1. What root says on a user is put into the books of limits, as ``default`` and ``ceiling`` of each of his
-   pods, when he starts something in it and when a process of it registers or resumes.
-2. New settings hold at once for whoever is connected.
-3. It all ends with the pod: see ``runs``.
+1. Root's settings for a user enter the limits of each of his pods, as the sources ``default`` and
+   ``ceiling``, when he starts something in it and when a process of it registers or resumes.
+2. New settings hold at once for connected clients.
+3. They end with the pod: see ``runs``.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class PodOwners:
             del self._pods[member.uid]
 
     def clients(self, uid: int) -> int:
-        """How many processes of his are registered."""
+        """How many processes of a user are registered."""
         pods = self._pods.get(uid)
         return pods.total() if pods is not None else 0
 
     def owner(self, pod: str) -> int | None:
-        """The user it belongs to; None: the operator."""
+        """The user that a pod belongs to; None: the operator."""
         tenant = TenantName.of_key(pod)
         owner = tenant.owner_uid
         if tenant.is_process:
@@ -63,13 +63,13 @@ class PodOwners:
         return owner
 
     def too_many(self, peer: Peer, pod: str) -> bool:
-        """Whether he would have more pods than root lets him have."""
+        """Whether the user would have more pods than root permits."""
         most = self.users.ceiling(peer.uid, peer.groups).pods if self._serves else None
         pods = self._pods.get(peer.uid, ())
         return most is not None and not peer.place.pod_uid and pod not in pods and len(pods) >= most
 
     def apply(self, pod: str, peer: Peer) -> None:
-        """Rule 1, if the peer is the pod's user, or in a container of his."""
+        """Rule 1, if the peer is the pod's user, or in a container of that user."""
         tenant = TenantName.of_key(pod)
         owner = peer.uid if tenant.is_process else tenant.owner_uid
         if not self._serves or owner is None or (owner != peer.uid and not peer.place.container):
@@ -77,9 +77,9 @@ class PodOwners:
         groups = peer.groups if owner == peer.uid else frozenset()
         default, ceiling = self.users.default(owner, groups), self.users.ceiling(owner, groups)
         for source, terms in ((DEFAULT, default), (CEILING, ceiling)):
-            said = (terms.memory_bytes, terms.core_percent, None)
-            if self._dispatcher.scheduler.limits.said_by(pod, source) != said:
-                self._set_limits(LimitsSet(pod, source, *said), peer.owner)
+            stated = (terms.memory_bytes, terms.core_percent, None)
+            if self._dispatcher.scheduler.limits.said_by(pod, source) != stated:
+                self._set_limits(LimitsSet(pod, source, *stated), peer.owner)
 
     def take(self, users: Users, members: Iterable[Member]) -> None:
         """Rule 2."""

@@ -1,4 +1,4 @@
-"""What the former daemon left: its checkpoint, and what its journal says happened since."""
+"""The state that the previous daemon left: its checkpoint, and the changes in its journal."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from nvshare.runtime.files import Unusable
 
 
 class PreviousState(NamedTuple):
-    saved: Saved | None  # None: there was no daemon, or nothing of it can be used
-    entries: Sequence[Entry]  # of its journal, those that no checkpoint covers
-    covered: int  # the last of those that one does
+    saved: Saved | None  # None: there was no daemon, or none of its state can be used
+    entries: Sequence[Entry]  # of its journal, not covered by the checkpoint
+    covered: int  # the last covered entry
 
     def without_clients(self) -> PreviousState:
         return self if self.saved is None else self._replace(saved=checkpoint.without_clients(self.saved))
 
     def journal(self, directory: Path, events: Counter[str]) -> Journal:
-        """It goes on, from the checkpoint that is on disk."""
+        """The journal continues, on the checkpoint that is on disk."""
         base = journal.NO_CHECKPOINT
         if self.saved is not None and os.path.lexists(directory / checkpoint.FILE):
             base = self.saved.taken_ns
@@ -35,7 +35,7 @@ class PreviousState(NamedTuple):
 
 
 def load(directory: Path, now_ns: int) -> PreviousState:
-    """Whatever is there never ends the start; what cannot be used is set aside."""
+    """Nothing that is there prevents the start; what cannot be used is set aside."""
     written = checkpoint.load(directory, now_ns)
     covered = written.journal if written is not None else 0
     found = [entry for entry in _journal_of(written, directory) if entry.number > covered]
@@ -45,9 +45,7 @@ def load(directory: Path, now_ns: int) -> PreviousState:
     replayed, used, complaints = replay(base, found)
     try:
         checkpoint.rehearse(replayed, now_ns)
-    except (
-        Unusable
-    ) as error:  # who came spoils it: without them it is the checkpoint and the limits set since
+    except Unusable as error:  # without its clients it is the checkpoint and the limits set since
         replayed, used, complaints = replay(
             base, [entry for entry in found if isinstance(entry, LimitsStated)]
         )
@@ -58,7 +56,7 @@ def load(directory: Path, now_ns: int) -> PreviousState:
 
 
 def _journal_of(written: Saved | None, directory: Path) -> list[Entry]:
-    """None, if what is there was begun on another checkpoint and this one does not know it."""
+    """No entries if the journal was started on a checkpoint that this one does not know."""
     base, entries = journal.load(directory, checkpoint.boot_id())
     known = (journal.NO_CHECKPOINT,) if written is None else (written.taken_ns, written.journal_base)
     if base in known or not entries:
@@ -69,9 +67,9 @@ def _journal_of(written: Saved | None, directory: Path) -> list[Entry]:
 
 
 def replay(saved: Saved, entries: Sequence[Entry]) -> tuple[Saved, list[Entry], list[str]]:
-    """The checkpoint as it would be had it been written after the last of those that can be used.
+    """The checkpoint as if it had been written after the last usable entry.
 
-    Also those, and why others cannot be.
+    Also the usable entries, and why others are not.
     """
     clients = {client.client: client for client in saved.clients}
     limits = {(row[0], row[1]): row for row in saved.limits}
@@ -90,7 +88,7 @@ def replay(saved: Saved, entries: Sequence[Entry]) -> tuple[Saved, list[Entry], 
 def _replay_one(
     entry: Entry, clients: dict[int, SavedClient], limits: dict[tuple[str, str], LimitRow]
 ) -> None:
-    """Raises ValueError, and nothing has changed."""
+    """Raises ValueError without any effect."""
     if isinstance(entry, ClientAdded):
         client = _client(entry, clients.get(entry.replaces))
         KINDS["clients"].check(client)
@@ -105,7 +103,7 @@ def _replay_one(
 
 
 def _client(entry: ClientAdded, former: SavedClient | None) -> SavedClient:
-    """Nobody has been told what it did since; of one that came back it is known how far its counters were."""
+    """Its figures since then are unknown; a client that resumed keeps the counters of its previous id."""
     new = SavedClient(
         entry.client,
         entry.pid,

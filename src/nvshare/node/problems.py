@@ -1,4 +1,4 @@
-"""Whether the daemon is healthy, and if not, what is wrong: a line each, for people."""
+"""Whether the daemon is healthy, and what is wrong otherwise: one line per problem, for people."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from nvshare.core.units import counted
 from nvshare.node.counters import Counters
 
 
-class CardWord(NamedTuple):
-    """What NVML says of a GPU."""
+class CardReport(NamedTuple):
+    """What NVML reports on a GPU."""
 
     answers: bool
-    used_bytes: int | None = None  # by anybody
+    used_bytes: int | None = None  # by any process
 
 
 class Cards(NamedTuple):
-    """What NVML says of all GPUs, if anybody asks it."""
+    """What NVML reports on all GPUs, if it is sampled."""
 
     nvml_answers: bool
-    by_key: Mapping[str, CardWord]
+    by_key: Mapping[str, CardReport]
 
 
 def problems(scheduler: Scheduler, counters: Counters, cards: Cards | None, of_files: list[str]) -> list[str]:
@@ -46,7 +46,7 @@ def problems(scheduler: Scheduler, counters: Counters, cards: Cards | None, of_f
 
 
 def unresponsive(scheduler: Scheduler) -> list[str]:
-    """Pods that have not let go of a GPU for NVSHARE_DROP_TIMEOUT_SEC."""
+    """Pods that have not released a GPU for NVSHARE_DROP_TIMEOUT_SEC."""
     return [
         f"{tenant.pod} does not respond on {gpu.key}: see nvshare ctl explain {tenant.pod}"
         for gpu in scheduler.gpus.values()

@@ -1,4 +1,4 @@
-"""How a request of HTTP is told from a message of ours: by its first letter, which no message type has."""
+"""An HTTP request is told from a message by its first letter, which no message type has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nvshare.pods.peer import Peer
 
 _METHODS: Final = frozenset(b"GPD")  # GET, PUT, POST, DELETE
 TakeRequest = Callable[[socket.socket, Peer, bytes], None]
-"""Goes on with a connection of which some bytes have been read."""
+"""Takes over a connection of which some bytes have been read."""
 
 
 def begins_request(data: bytes) -> bool:
@@ -18,5 +18,5 @@ def begins_request(data: bytes) -> bool:
 
 
 def refuse_request(connected: socket.socket, _peer: Peer, _head: bytes) -> None:
-    """Where nobody answers requests."""
+    """For a daemon that answers no users."""
     connected.close()

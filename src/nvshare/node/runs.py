@@ -1,6 +1,6 @@
-"""What ``nvshare run`` has started: pods of this machine, as long as anything of them lives.
+"""Runs: what ``nvshare run`` has started, while any process of its pod lives.
 
-A pod's limits go with its last run and its last process: what a job leaves behind keeps them.
+A pod's limits end with its last run and its last process, so the background processes of a job keep them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nvshare.pods.peer import Process, open_process
 from nvshare.pods.tenancy import Run, Tenancy
 from nvshare.runtime import logs
 
-OF_ITS_USER: Final = ("user", *OF_OWNER)
+USER_SOURCES: Final = ("user", *OF_OWNER)
 """Sources of limits that end with the pod's last run and last process."""
 
 
@@ -27,14 +27,14 @@ class Runs:
         is_used: Callable[[str], bool],
         withdraw: Callable[[str, tuple[str, ...]], None],
     ) -> None:
-        """``is_used`` tells whether a pod has processes; ``withdraw`` takes back what sources said on it."""
+        """``is_used``: whether a pod has processes. ``withdraw`` takes back what sources state for it."""
         self._dispatcher = dispatcher
         self._tenancy = tenancy
         self._is_used = is_used
         self._withdraw = withdraw
 
     def add(self, process: Process, run: Run) -> bool:
-        """``nvshare run`` starts something in a pod; False if that process is dead already."""
+        """Register a run; False if its process is dead already."""
         pidfd = open_process(process)
         if pidfd is None:
             return False
@@ -48,10 +48,10 @@ class Runs:
         return True
 
     def restore(self, process: Process, run: Run) -> None:
-        """One of the former life, which may have ended since."""
+        """A run of the previous daemon, which may have ended since."""
         try:
             ended = run.ended or not self.add(process, run)
-        except OSError as error:  # it cannot be watched, so it counts while something of its pod is here
+        except OSError as error:  # it cannot be watched, so it counts while a process of its pod is here
             logs.warning("a run of the previous daemon's time cannot be watched", pod=run.pod, why=error)
             ended = True
         if ended:
@@ -59,7 +59,7 @@ class Runs:
             self._forget(run.pod)
 
     def forget_soon(self, pod: str) -> None:
-        """After this callback: who leaves may be about to register afresh in it."""
+        """After this callback: a client that leaves may be about to register afresh."""
         self._dispatcher.loop.call_soon(self._forget, pod)
 
     def _ended(self, process: Process, pidfd: int) -> None:
@@ -73,4 +73,4 @@ class Runs:
     def _forget(self, pod: str) -> None:
         if not self._is_used(pod) and self._tenancy.forget_ended(pod):
             self._dispatcher.changed = True
-            self._withdraw(pod, ("run", *OF_ITS_USER))
+            self._withdraw(pod, ("run", *USER_SOURCES))

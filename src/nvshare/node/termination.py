@@ -1,13 +1,12 @@
-"""Ends processes of clients: those that do not respond, if the operator wants that, and those he names.
+"""Ends processes of clients: unresponsive ones, if the operator wants that, and those he names.
 
-1. A process is signalled through the pidfd that was opened when it registered, or when the daemon started if
-   it is expected back, and only while that is the pidfd of this process. So a pid that was given away
-   meanwhile hits nobody.
-2. Never init, and never the daemon itself.
-3. Whoever is asked to end (SIGTERM) has a grace period and is killed (SIGKILL) after it. A process that the
-   kernel cannot end, as while a driver hangs, is not waited for beyond KILLED_WITHIN_SEC.
-4. What the core says of an unresponsive client ends up in ``Terminations.unresponsive`` and nowhere else: who
-   wants to tell the owner of its pod does it there.
+1. A process is signalled through the pidfd that was opened when it registered, or at the daemon's start if it
+   is expected back, and only while that is the pidfd of this process. So a reused pid is never hit.
+2. Init and the daemon itself are never ended.
+3. A process that is asked to end (SIGTERM) has a grace period and is then killed (SIGKILL). A process that
+   the kernel cannot end, for instance while a driver hangs, is not waited for beyond KILLED_WITHIN_SEC.
+4. The core's report of an unresponsive client ends up in ``Terminations.unresponsive`` and nowhere else. That
+   is the place to inform the owner of its pod.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from nvshare.pods.peer import Process, pidfd_pid
 
 MARK: Final = "mark"
 KILL: Final = "kill"
-_TOLD_AGAIN_NS: Final = 5_000_000_000
-"""The core repeats itself twice a second. A client it was silent about for so long had responded."""
+_REPORT_AGAIN_NS: Final = 5_000_000_000
+"""The core repeats itself twice a second. A client it has not mentioned for so long had responded."""
 
 
 def send(process: Process, pidfd: int, number: signal.Signals) -> str:
-    """Rules 1 and 2; one of ``outcomes`` if it cannot be signalled, else empty."""
+    """Rules 1 and 2; the key of ``kill_outcomes`` if it cannot be signalled, else empty."""
     if process.pid <= 1 or process.pid == os.getpid():
         return "protected"
     if pidfd < 0 or pidfd_pid(pidfd) != process.pid:
@@ -46,7 +45,7 @@ def send(process: Process, pidfd: int, number: signal.Signals) -> str:
 
 
 class _Target:
-    """A process that is to end, until it has; has its pidfd for itself, whatever becomes of its clients."""
+    """A process that is to end. It has a pidfd of its own, whatever becomes of its clients."""
 
     def __init__(self, member: Member, loop: asyncio.AbstractEventLoop) -> None:
         self.process = member.process
@@ -82,46 +81,46 @@ class Terminations:
         self._dispatcher = dispatcher
         self._members = here
         self._expected = expected
-        self._told_ns: dict[int, int] = {}  # by client, when it was last said not to respond
-        self._killed: set[Process] = set()  # once is enough, also for one that cannot be
+        self._reported_ns: dict[int, int] = {}  # by client, the last report
+        self._killed: set[Process] = set()  # once is enough, even where it fails
         self.on_unresponsive = MARK
 
     # ---- unresponsive clients ----------------------------------------------------------------
 
     def unresponsive(self, client: int) -> None:
-        """The core: it has not drained for NVSHARE_DROP_TIMEOUT_SEC. Called again while that is so."""
+        """The core: it has not drained for NVSHARE_DROP_TIMEOUT_SEC. Repeated while that is so."""
         member = self._members.get(client)
         if member is None:
             return
         now_ns = self._dispatcher.clock()
-        told_ns = self._told_ns.get(client, -NEVER)
+        reported_ns = self._reported_ns.get(client, -NEVER)
         action = ""
         if self.on_unresponsive == KILL and member.process not in self._killed:
             action = send(member.process, member.pidfd, signal.SIGKILL) or "killed"
             self._dispatcher.counters.killed["unresponsive"] += action == "killed"
             self._killed.add(member.process)
-        elif now_ns - told_ns > _TOLD_AGAIN_NS:
+        elif now_ns - reported_ns > _REPORT_AGAIN_NS:
             action = "marked"
-        self._told_ns[client] = now_ns
-        if len(self._told_ns) > 2 * len(self._members):  # the rest are gone; seldom, or each would cost that
-            self._forget_who_is_gone()
+        self._reported_ns[client] = now_ns
+        if len(self._reported_ns) > 2 * len(self._members):  # seldom, since it costs time
+            self._forget_gone()
         if action:
-            self._tell("client unresponsive", member, action=action)
+            self._log("client unresponsive", member, action=action)
 
-    def _forget_who_is_gone(self) -> None:
+    def _forget_gone(self) -> None:
         here = self._members
-        self._told_ns = {client: at_ns for client, at_ns in self._told_ns.items() if client in here}
+        self._reported_ns = {client: at_ns for client, at_ns in self._reported_ns.items() if client in here}
         self._killed &= {member.process for member in here.values()}
 
-    def _tell(self, words: str, member: Member, **fields: object) -> None:
+    def _log(self, event: str, member: Member, **fields: object) -> None:
         named = {"pod": member.pod, "pid": member.process.pid, "gpu": member.gpu, "command": member.command}
         client = f"{member.client:016x}"
-        self._dispatcher.repeats.warning(words, member.accounted_to, client=client, **named, **fields)
+        self._dispatcher.repeats.warning(event, member.accounted_to, client=client, **named, **fields)
 
     # ---- by the operator ---------------------------------------------------------------------
 
     async def end(self, wanted: Set[Process], grace_sec: float) -> dict[Process, str]:
-        """What became of each, in a word of ``outcomes``. Whoever is no client is gone, as far as we know."""
+        """The outcome of each, a key of ``kill_outcomes``. A process without a client counts as gone."""
         everybody = (*self._expected.values(), *self._members.values())
         found = {member.process: member for member in everybody if member.process in wanted}
         targets = [_Target(member, self._dispatcher.loop) for member in found.values()]
@@ -141,7 +140,7 @@ class Terminations:
             living = [target for target in targets if target.lives]
             for target in living:
                 target.send(number)
-                await asyncio.sleep(0)  # each takes a system call or three
+                await asyncio.sleep(0)  # each takes a few system calls
             waited = [target.ended for target in living if target.lives]
             if waited:
                 await asyncio.wait(waited, timeout=wait_sec)
@@ -152,5 +151,5 @@ class Terminations:
             outcomes.setdefault(target.process, target.outcome or "survived")
             ended_by_us = outcomes[target.process] in ("terminated", "killed", "survived")
             self._dispatcher.counters.killed["operator"] += ended_by_us
-            self._tell("client ended by the operator", target.member, outcome=outcomes[target.process])
+            self._log("client ended by the operator", target.member, outcome=outcomes[target.process])
         return outcomes

@@ -1,9 +1,9 @@
-"""Connections that have not said yet what they are, and who gives up a place when there is none left.
+"""Connections that have not registered, and which of them is ended when there are too many.
 
-1. Capacity belong to owners: a pod, a container, or a user outside of them, as the kernel tells it. Who fills
-   his own pushes out himself: his oldest connection goes for his newest.
-2. When all places together are taken, the owner with the most of them gives up his oldest. So whatever others
-   do, a newcomer of an owner with few connections has a place at once, and keeps it.
+1. Each owner has a number of places. An owner is a pod, a container, or a user outside of both, as identified
+   by the kernel. When an owner has too many, its oldest connection is ended.
+2. When there are too many in all, the owner with the most loses its oldest. So whatever others do, a new
+   connection of an owner with few has a place at once, and keeps it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Unregistered:
         return iter(self._owners)
 
     def add(self, connection: Connection, owner: str) -> Connection | None:
-        """Give it a place; the connection that had to leave for it, if any had to."""
+        """Add a connection; the one that has to be ended for it, if any."""
         places = self._capacity.setdefault(owner, {})
         places[connection] = None
         self._owners[connection] = owner

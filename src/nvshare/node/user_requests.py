@@ -1,13 +1,13 @@
-"""Requests of the machine's users, on the clients' socket: what ``nvshare run`` and ``nvshare ctl`` ask for.
+"""Requests of the machine's users on the clients' socket: ``nvshare run`` and ``nvshare ctl``.
 
-1. A user's way in is scheduler.sock itself: what tenants can reach gets no second socket, and the directory
-   of control.sock stays closed. A request is HTTP, told from a message by its first letter.
-2. Who asks is told by the kernel: uid, groups and process of the connection. Users whom ``NVSHARE_USERS``
-   lets in are answered, outside containers; anybody else hears why not. Nothing that is sent makes anybody
-   another user, and no request here has an operator's rights.
-3. It costs a bounded time of the loop: a connection is for one request; a user has a few connections at once,
-   and a number of requests a second. Who asks for more is told to wait. Who does not say within ten seconds
-   what he wants is disconnected.
+1. Users connect to scheduler.sock: tenants' directory gets no second socket, and the directory of
+   control.sock stays closed. A request is HTTP; its first letter tells it from a message.
+2. The kernel identifies the user: uid, groups and process of the connection. Users that ``NVSHARE_USERS``
+   permits are answered, outside containers; others get the reason. Nothing that is sent makes a user another
+   one, and no request here has an operator's rights.
+3. Requests cost a bounded time of the loop: one request per connection, a few connections at once and a
+   number of requests a second for each user. A user who asks for more has to wait. A connection without a
+   request within ten seconds is ended.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _OneRequest(H11Protocol):
 
 
 class _Allowance:
-    """How many requests each user may still make now."""
+    """How many requests each user may still make."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._every_ns = 1_000_000_000 // bounds.user_requests_per_sec
@@ -63,7 +63,7 @@ class _Allowance:
         self._spent_until_ns: OrderedDict[int, int] = OrderedDict()  # by user, the longest silent first
 
     def take(self, uid: int, now_ns: int) -> bool:
-        """Whether there was one."""
+        """Whether there was one left."""
         spent_ns = max(self._spent_until_ns.pop(uid, 0), now_ns)
         permitted = spent_ns + self._every_ns <= now_ns + self._most_ns
         self._spent_until_ns[uid] = spent_ns + self._every_ns if permitted else spent_ns
@@ -120,7 +120,7 @@ class Requests:
         opening.add_done_callback(self._opening.discard)
 
     def _refuse(self, connected: socket.socket, peer: Peer, status: int, why: str) -> None:
-        """At once, so that nothing is left of it: what the kernel has buffered is read after the end, too."""
+        """Answered at once, so that nothing remains: data that arrives later is read after the end."""
         self._dispatcher.counters.refused["not_permitted" if status == 403 else "too_many_requests"] += 1
         self._dispatcher.repeats.warning("request refused", peer.owner, uid=peer.uid, why=why)
         with connected, contextlib.suppress(OSError):

@@ -1,13 +1,13 @@
-"""Which users root's node serves, and what root lets each of them have.
+"""The users that root's node serves, and the limits that root sets them.
 
-1. Only root's daemon serves others than its own user. ``NVSHARE_USERS`` names the group whose members may
-   run, as the kernel tells the groups of a process: who leaves a group loses rights, never gains any.
+1. Only root's daemon serves other users. ``NVSHARE_USERS`` names the group whose members may run programs.
+   The kernel knows the groups of a process: a process that leaves a group loses rights and never gains any.
 2. Defaults and ceilings are lists of entries, ``WHO:core=30,memory=4Gi``. The first entry that fits a user
-   and names a figure decides on it. An entry fits a group's members as the kernel tells them and as the
-   machine's user database did when the settings were read: who sheds a group does not shed its ceiling.
-3. Root is bound by none of it.
-4. Names are looked up while the settings are read, at the start or in a thread: a directory service may be
-   slow. A name that nobody knows is told and fits nobody.
+   and names a figure decides on it. An entry fits the members of a group both by the kernel and by the user
+   database when the settings were read, so a process that leaves a group does not leave its ceiling.
+3. Root has no such limits.
+4. Names are looked up while the settings are read, at the start or in a thread, because a directory service
+   may be slow. An unknown name gets a warning and fits no user.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WHOLE: Final = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class Terms(NamedTuple):
-    """What root says on a user; None: nothing."""
+    """The limits that root sets a user; None: no limit."""
 
     memory_bytes: int | None = None
     core_percent: int | None = None
@@ -38,7 +38,7 @@ class Terms(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """As it is written."""
+    """As the settings spell it."""
 
     who: str
     terms: Terms
@@ -136,7 +136,7 @@ class Users:
         return self.everybody or self.gid in groups
 
     def anybody(self) -> bool:
-        """Whether there is anybody who may."""
+        """Whether anybody may."""
         return self.everybody or self.gid != NO_GROUP
 
     def default(self, uid: int, groups: frozenset[int]) -> Terms:
@@ -159,7 +159,7 @@ def _first(rules: tuple[_Rule, ...], uid: int, groups: frozenset[int]) -> Terms:
 
 
 def look_up(served: str, defaults: str, ceilings: str) -> tuple[Users, list[str]]:
-    """The settings with their names looked up, and which are not known. The values have been checked."""
+    """The settings with their names looked up, and the unknown names. The values have been checked before."""
     unknown: list[str] = []
     gid = NO_GROUP if served in (EVERYBODY, NOBODY) else _gid_of(served)
     users = Users(
@@ -204,7 +204,7 @@ def _gid_of(group: str) -> int:
 
 
 def _members(gid: int) -> frozenset[int]:
-    """Of a group, as the machine's database has them now."""
+    """The members of a group in the user database."""
     try:
         names = set(grp.getgrgid(gid).gr_mem) if gid != NO_GROUP else set()
     except (KeyError, OverflowError):

@@ -1,10 +1,10 @@
-"""Files of the private directory, whatever somebody has put in their place.
+"""Files of the private directory, whatever has been put in their place.
 
 1. Only a regular file of root or of our own user is read, and only up to a bound. A pipe, device, directory
-   or link is not even opened: some wait when they are, and some do things.
-2. A file is written whole under another name first, one that was not there before.
-3. What cannot be used is kept under another name, for people; of several the newest. What can be used in part
-   keeps its own name beside, until it is replaced: whoever ends before that leaves no less than it found.
+   or link is not even opened: opening some of them blocks or has effects.
+2. A file is first written whole under a new name.
+3. An unusable file is kept under another name, for people; of several the newest. A partly usable file also
+   stays in its place until it is replaced, so that a crash before that loses nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read(path: Path, bytes_max: int) -> bytes:
     _check(os.lstat(path), bytes_max)
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        _check(os.fstat(descriptor), bytes_max)  # it may have been exchanged meanwhile
+        _check(os.fstat(descriptor), bytes_max)  # it may have been replaced meanwhile
         raw = file.read(bytes_max + 1)
     if len(raw) > bytes_max:
         raise Unusable(f"it is larger than {bytes_max} bytes")
@@ -65,7 +65,7 @@ def write(path: Path, content: bytes) -> None:
         os.fsync(descriptor)
         beginning.rename(path)
     except BaseException:
-        with contextlib.suppress(OSError):  # a disk that is full is not to be kept full by it
+        with contextlib.suppress(OSError):  # do not keep a full disk full
             beginning.unlink()
         raise
     finally:
@@ -89,7 +89,7 @@ def replace(path: Path, content: bytes) -> int:
         beginning.rename(path)
     except BaseException:
         os.close(descriptor)
-        with contextlib.suppress(OSError):  # a disk that is full is not to be kept full by it
+        with contextlib.suppress(OSError):  # do not keep a full disk full
             beginning.unlink()
         raise
     return descriptor
@@ -102,7 +102,7 @@ def set_aside(path: Path, stays: bool = False) -> Path:
         return names[0]
     with contextlib.suppress(FileNotFoundError, IsADirectoryError):
         names[-1].unlink()
-    with contextlib.suppress(OSError):  # a directory that is empty
+    with contextlib.suppress(OSError):  # an empty directory
         names[-1].rmdir()
     for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
         with contextlib.suppress(FileNotFoundError):

@@ -1,11 +1,11 @@
-"""Log lines that a person and a program can read, written without ever stopping the loop.
+"""Log lines for people and programs, written without ever blocking the loop.
 
-1. A line is an event in words and fields: ``TIME LEVEL words key=value``, or one JSON object.
-2. A field's value is quoted when it contains anything but plain characters, so nobody writes lines for us.
-3. Lines wait in a bounded queue for a thread; a log nobody reads costs lines, never time.
-4. What strangers can cause again and again is told ten times a second at most for each kind of line and
-   each owner (a pod, or a user), and a hundred times for each kind. One more line says how many were kept
-   back, and who caused most of them.
+1. A line is an event and its fields: ``TIME LEVEL words key=value``, or one JSON object.
+2. A value with anything but plain characters is quoted, so that no stranger can forge lines.
+3. Lines wait in a bounded queue for a thread. A log that nobody reads costs lines, never time.
+4. Lines that strangers can cause are limited to ten a second for each kind of line and each owner (a pod or a
+   user), and to a hundred a second for each kind. One more line says how many were suppressed, and who caused
+   most of them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ REPEATS_IN_ALL_PER_SEC: Final = 100
 OWNERS_MAX: Final = 256
 OTHERS: Final = "others"
 OURSELVES: Final = "nvshare"
-"""The owner of what the daemon itself causes."""
+"""The owner of lines that the daemon itself causes."""
 OPERATOR: Final = "operator"
-"""The owner of what is never kept back: who may change anybody's limits finds each change in the log."""
+"""The owner of lines that are never suppressed: operators find each of their changes in the log."""
 LEVELS: Final = {
     "error": logging.ERROR,
     "warning": logging.WARNING,
@@ -76,7 +76,7 @@ FORMS: Final = {"text": TextForm, "json": JsonForm}
 
 
 class QueuedHandler(logging.Handler):
-    """Formats at once and leaves the writing to a thread that may hang."""
+    """Formats at once and leaves the writing to a thread, which may hang."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -140,46 +140,46 @@ def warning(words: str, **fields: object) -> None:
     event(logging.WARNING, words, **fields)
 
 
-class _Second:
-    """What was said of one kind in the present second."""
+class _SecondOfKind:
+    """The lines of one kind in the present second."""
 
-    __slots__ = ("by_owner", "kept_back", "level", "told")
+    __slots__ = ("by_owner", "level", "logged", "suppressed")
 
     def __init__(self, level: int) -> None:
         self.level = level
-        self.told = 0
-        self.kept_back = 0
+        self.logged = 0
+        self.suppressed = 0
         self.by_owner: Counter[str] = Counter()
 
     def permits(self, owner: str) -> bool:
         if owner not in self.by_owner and len(self.by_owner) >= OWNERS_MAX:
             owner = OTHERS
         self.by_owner[owner] += 1
-        if self.told >= REPEATS_IN_ALL_PER_SEC or self.by_owner[owner] > REPEATS_PER_SEC:
-            self.kept_back += 1
+        if self.logged >= REPEATS_IN_ALL_PER_SEC or self.by_owner[owner] > REPEATS_PER_SEC:
+            self.suppressed += 1
             return False
-        self.told += 1
+        self.logged += 1
         return True
 
 
 class Repeats:
-    """What strangers can cause again and again (rule 4).
+    """Lines that strangers can cause (rule 4).
 
-    Somebody calls ``flush`` a few times a second, so that what was kept back is told when a flood is over.
+    ``flush`` is called a few times a second, so that suppressed lines are reported when a flood is over.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._now = int(clock())
-        self._kinds: dict[str, _Second] = {}
+        self._kinds: dict[str, _SecondOfKind] = {}
 
     def info(self, kind: str, owner: str, words: str = "", /, **fields: object) -> None:
-        self._say(logging.INFO, kind, owner, words, fields)
+        self._log(logging.INFO, kind, owner, words, fields)
 
     def warning(self, kind: str, owner: str, words: str = "", /, **fields: object) -> None:
-        self._say(logging.WARNING, kind, owner, words, fields)
+        self._log(logging.WARNING, kind, owner, words, fields)
 
-    def _say(self, level: int, kind: str, owner: str, words: str, fields: dict[str, object]) -> None:
+    def _log(self, level: int, kind: str, owner: str, words: str, fields: dict[str, object]) -> None:
         if not LOGGER.isEnabledFor(level):
             return
         if owner == OPERATOR:
@@ -188,7 +188,7 @@ class Repeats:
         self.flush()
         second = self._kinds.get(kind)
         if second is None:
-            second = self._kinds[kind] = _Second(level)
+            second = self._kinds[kind] = _SecondOfKind(level)
         if second.permits(owner):
             event(level, words or kind, **fields)
 
@@ -199,6 +199,6 @@ class Repeats:
         self._now = now
         kinds, self._kinds = self._kinds, {}
         for kind, second in kinds.items():
-            if second.kept_back:
+            if second.suppressed:
                 [(owner, _)] = second.by_owner.most_common(1)
-                event(second.level, f"{kind}: {second.kept_back} more like it", most_by=owner)
+                event(second.level, f"{kind}: {second.suppressed} more like it", most_by=owner)

@@ -1,16 +1,15 @@
 """The web configuration file of Prometheus exporters: TLS and basic authentication.
 
-Rules:
-1. The keys are those of Prometheus exporters; of them TLS with client certificates and basic_auth_users are
-   served. Any other key is refused by its name: a file that is half obeyed is worse than one that is not.
-2. The file, certificates and keys are read again when one of them has changed. What cannot be used then is
-   told once and counted, and the last good configuration stays; the files that the unusable one names are
-   watched as well, since one of them may come late.
-3. Reading again never opens the port: a file that is gone, empty or half written keeps what protects it. Who
-   wants less protection than there was restarts the daemon.
-4. bcrypt is slow by intent: a password is checked in a thread, the answer is remembered, and both the memory
-   and the number of checks under way are bounded. Wrong passwords, of which there may be any number, are
-   remembered apart: they push out each other, never a right one.
+1. The keys are those of Prometheus exporters, of which TLS with client certificates and basic_auth_users are
+   supported. Any other key is refused by name: a file that is half obeyed is worse than one that is not.
+2. The file, certificates and keys are read again when one of them changes. An unusable change is logged once
+   and counted, and the last good configuration stays. The files that the unusable configuration names are
+   watched as well, since one of them may appear late.
+3. Reading again never opens the port: a file that is gone, empty or half written keeps what protects it. To
+   reduce the protection, restart the daemon.
+4. bcrypt is slow by intent. A password is checked in a thread, the result is cached, and both the cache and
+   the number of checks under way are bounded. Wrong passwords are cached apart, so that they never push out a
+   right one.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ _CLIENT_AUTH: Final = {
 _HASH: Final = re.compile(
     r"\$2[aby]\$(?:0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{30}[.CGKOSWaeimquy26]"
 )
-# For users that do not exist, so that the time an answer takes does not tell them from those that do.
+# For unknown users, so that the response time does not reveal which users exist.
 _NOBODY: Final = b"$2b$10$gARmymq4zIPIaCXk35JlluzqPgOU6QFjthILblU5j1i0yB4qay0q2"
 
 
 class WebConfigError(Exception):
-    """The file cannot be used; the text names the file, the key and what is accepted."""
+    """The file cannot be used; the text names the file, the key, and what is accepted."""
 
     def __init__(self, text: str, files: tuple[Path, ...] = ()) -> None:
         super().__init__(text)
@@ -60,7 +59,7 @@ class WebConfigError(Exception):
 
 
 class TooBusy(Exception):  # noqa: N818 - a state of ours
-    """So many passwords are being checked that one more has to wait."""
+    """Too many passwords are being checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ def _stamp(files: tuple[Path, ...]) -> tuple[tuple[int, int, int] | None, ...]:
 
 
 def _lost(old: WebConfig, new: WebConfig) -> str:
-    """What protects the port in the old one and would not in the new one (rule 3)."""
+    """The protection that the old configuration has and the new one lacks (rule 3)."""
     if old.users and not new.users:
         return "basic_auth_users"
     if old.tls is not None and new.tls is None:
@@ -186,14 +185,14 @@ def _load_again(path: Path, old: WebConfig) -> WebConfig:
 
 
 class Guard:
-    """The present configuration, and who it lets in."""
+    """The present configuration, and the users it admits."""
 
     def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
         """Raises WebConfigError."""
         self._path = path
         self._warn = warn
         self.config = load(path) if path is not None else WebConfig()
-        self.failures = 0  # to read it again
+        self.failures = 0  # failed attempts to read it again
         for warning in self.config.warnings:
             warn(warning)
         self._watched = self.config.files
@@ -204,7 +203,7 @@ class Guard:
         self._threads = ThreadPoolExecutor(1, "password")
 
     async def refresh(self) -> WebConfig:
-        """The configuration as the files have it now (rule 2)."""
+        """The configuration as the files are now (rule 2)."""
         if self._path is None:
             return self.config
         stamp = _stamp(self._watched)
@@ -229,7 +228,7 @@ class Guard:
         self._rejected.clear()
 
     async def admits(self, authorization: str) -> bool:
-        """Whether an Authorization header names a user and its password. Raises TooBusy."""
+        """Whether an Authorization header has a user and the right password. Raises TooBusy."""
         users = (await self.refresh()).users
         if not users:
             return True
@@ -250,7 +249,7 @@ class Guard:
         return known
 
     async def _check(self, password: bytes, hashed: bytes) -> bool:
-        import bcrypt  # only who has passwords needs it
+        import bcrypt  # needed only where there are passwords
 
         if self._checks >= CHECKS_MAX:
             raise TooBusy
@@ -259,7 +258,7 @@ class Guard:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, bcrypt.checkpw, password[:72], hashed)
         except ValueError:
-            return False  # a hash or password that bcrypt does not take
+            return False  # a hash or password that bcrypt rejects
         finally:
             self._checks -= 1
 
