@@ -1,4 +1,6 @@
-"""``nvshare ctl``: look into a running daemon, change quotas. What acts on processes and GPUs is beside."""
+"""``nvshare ctl``: inspect a running daemon, change quotas. Its commands for processes and GPUs have own
+files.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _CARD_STATES: Final = {None: "-", True: "ok", False: "no answer"}
 
 
 def _in_use(gpu: dict[str, Any]) -> int:
-    """By anybody, as NVML says; without it what all clients have allocated."""
+    """Memory used by any process, according to NVML; without it, what all clients have allocated."""
     if gpu["used_bytes"] is not None:
         return int(gpu["used_bytes"])
     return sum(tenant["used_bytes"] for tenant in gpu["tenants"])
@@ -106,7 +108,7 @@ def status(context: Caller) -> None:
 
 
 def _users_status(context: Caller, answer: dict[str, Any]) -> None:
-    """As root's node tells it to one of its users."""
+    """As root's node answers one of its users."""
     table = table_of("what", "value")
     table.add_row("your pods are in", answer["namespace"])
     table.add_row("your processes", str(answer["clients"]))
@@ -277,7 +279,7 @@ def explain(context: Caller, pod: str) -> None:
 
 
 def _quota_words(tenant: dict[str, Any]) -> str:
-    """What it asked for, what the others leave of that, and how it stands."""
+    """What it asked for, what the others leave of that, and its state."""
     if tenant["core_percent"] >= 100:
         return "none"
     words = f"{tenant['core_percent']} %"

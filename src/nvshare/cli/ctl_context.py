@@ -1,4 +1,4 @@
-"""What all commands of ``nvshare ctl`` need: a daemon to ask, and a way to show its answer."""
+"""What the commands of ``nvshare ctl`` share: a daemon to ask, and a way to show its answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Caller:
     def __init__(self, control_client: ControlClient, as_json: bool) -> None:
         self.control_client = control_client
         self.as_json = as_json
-        self.wide = False  # tables with all their columns, however wide the terminal is
+        self.wide = False  # tables with all their columns, whatever the terminal's width
 
     def ask(
         self, method: str, path: str, body: object = None, timeout_sec: float = TIMEOUT_SEC
@@ -52,7 +52,7 @@ def table_of(*columns: str) -> Table:
 
 
 def with_json(function: Callable[..., None]) -> Callable[..., None]:
-    """A command of ctl that is given its context, and takes --json behind its name too."""
+    """A command of ctl that gets its context, and also accepts --json after its name."""
 
     @wraps(function)
     def command(context: Caller, /, *arguments: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""``nvshare ctl drain`` and ``undrain``: let nobody new on a GPU, and wait until it is empty."""
+"""``nvshare ctl drain`` and ``undrain``: keep new processes off a GPU, and wait until it is empty."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from nvshare.client.control import TIMEOUT_SEC, NoDaemon
 
 POLL_SEC: Final = 0.5
 RESTART_SEC: Final = 30.0
-"""Without a timeout: how long a daemon may be away."""
+"""How long a daemon may be away when there is no timeout."""
 NAMED_MAX: Final = 3
-"""Of those who are still there, in a line of progress."""
+"""Processes named in a line of progress."""
 
 
 @click.command()
@@ -93,14 +93,14 @@ def undrain(context: Caller, gpu: str, as_json: bool) -> None:
 
 
 def _fail_unless_kept(answer: dict[str, Any], what: str) -> None:
-    """It holds for this daemon all the same."""
+    """The drain holds for this daemon all the same."""
     why = answer.get("not_kept")
     if why:
         fail(f"that {_name(answer)} is {what} will be forgotten when the daemon ends: {why}", EXIT_NOT_DONE)
 
 
 def _wait_until_empty(context: Caller, answer: dict[str, Any], timeout_sec: float | None) -> dict[str, Any]:
-    """The last answer. On a terminal a line says who is still there."""
+    """The last answer. On a terminal a line shows which processes are left."""
     until = None if timeout_sec is None else time.monotonic() + timeout_sec
     console = Console(stderr=True, highlight=False)
     try:
@@ -116,7 +116,7 @@ def _wait_until_empty(context: Caller, answer: dict[str, Any], timeout_sec: floa
 
 
 def _look(context: Caller, answer: dict[str, Any], until: float | None) -> dict[str, Any]:
-    """The daemon's next answer, also if it is being restarted."""
+    """The daemon's next answer, even if it restarts meanwhile."""
     give_up = time.monotonic() + RESTART_SEC if until is None else until
     stays = f". {_stays(answer)}"
     with daemon_errors(stays, stays):

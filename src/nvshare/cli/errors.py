@@ -1,4 +1,4 @@
-"""How commands end when something is wrong: one line that says what to do, and the exit code for it."""
+"""How commands fail: one line that says what to do, and the exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXIT_NOT_PERMITTED: Final = 5
 START_ONE: Final = (
     "; start one with `nvshare up`, or say where it is with --private-dir or NVSHARE_PRIVATE_DIR"
 )
-"""What to do without a daemon."""
+"""Advice for when no daemon runs."""
 
 
 def fail(message: object, code: int) -> NoReturn:
@@ -30,7 +30,7 @@ def fail(message: object, code: int) -> NoReturn:
 
 @contextmanager
 def daemon_errors(no_daemon: str = "", not_permitted: str = "") -> Iterator[None]:
-    """Ends the command when the daemon is not there, does not let us in or does not accept what was asked."""
+    """Ends the command when the daemon is not there, denies access, or rejects the request."""
     try:
         yield
     except NoDaemon as error:
@@ -42,7 +42,7 @@ def daemon_errors(no_daemon: str = "", not_permitted: str = "") -> Iterator[None
 
 
 def private_directory(given: str | None = None) -> Path:
-    """Where the control socket is: as told, as NVSHARE_PRIVATE_DIR says, or where it is by default."""
+    """The directory of the control socket: as given, by NVSHARE_PRIVATE_DIR, or the default."""
     directory = given or os.environ.get("NVSHARE_PRIVATE_DIR") or default_directories()[1]
     if AbsolutePath().read(directory) is None:
         accepted = AbsolutePath().describe()
@@ -51,7 +51,7 @@ def private_directory(given: str | None = None) -> Path:
 
 
 def control_client(private_dir: str | None) -> ControlClient:
-    """The daemon of our own node, or as a plain user without one, the machine's."""
+    """The daemon of our own node, or for a plain user without one, the machine's."""
     sock_dir = os.environ.get("NVSHARE_SOCK_DIR") or MACHINE_SOCK_DIR
     users_socket = None if os.geteuid() == 0 else Path(sock_dir) / SCHEDULER_SOCKET
     return ControlClient(private_directory(private_dir), users_socket=users_socket)

@@ -31,13 +31,13 @@ class _Refused(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The cards that are meant, and of which directory."""
+    """The selected cards, and their directory."""
 
     directory: Path | None
     cards: str | None
 
     def existing(self) -> SimulatedNode:
-        """Those that are there. Nothing is made, and nothing changed."""
+        """Existing cards. Nothing is made or changed."""
         directory = self.directory or _directory_of_node()
         try:
             node = SimulatedNode.find(directory)
@@ -53,7 +53,7 @@ class _Place:
         return node
 
     def existing_or_new(self) -> SimulatedNode:
-        """Makes those that are named where there are none yet."""
+        """Makes the named cards where there are none yet."""
         named = self.cards or os.environ.get("NVSHARE_SIM")
         directory = self.directory or _directory_of_node()
         try:
@@ -65,7 +65,7 @@ class _Place:
 
 
 def _directory_of_node() -> Path | None:
-    """Of the node that is up, unless the environment tells programs to look elsewhere."""
+    """The directory of the node that is up, unless the environment names another one."""
     if os.environ.get("NVSHARE_SIM_DIR") or os.environ.get("NVSHARE_SIM"):
         return None
     try:

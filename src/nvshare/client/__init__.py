@@ -1,4 +1,4 @@
-"""Python client of the daemon, for programs without the library in them: ``with client.gpu(): ...``."""
+"""Python client of the daemon, for programs without our library: ``with client.gpu(): ...``."""
 
 from nvshare.client.aio import AsyncClient
 from nvshare.client.errors import ClientRefused

@@ -22,7 +22,7 @@ LOGGER: Final = logging.getLogger("nvshare.client")
 
 
 class _Line(asyncio.Protocol):
-    """One connection's life; the client outlives it."""
+    """One connection; the client outlives it."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -67,7 +67,7 @@ class AsyncClient:
 
     @asynccontextmanager
     async def gpu(self) -> AsyncIterator[None]:
-        """Use the GPU inside the block; what was launched in it must be complete at its end."""
+        """Use the GPU inside the block; all work launched in it must be complete at its end."""
         await self.acquire()
         try:
             yield
@@ -92,7 +92,7 @@ class AsyncClient:
         self._pump()
 
     async def reserve(self, amount_bytes: int) -> bool:
-        """Count memory before it is allocated; False if it may not have so much: ``refusal`` tells why.
+        """Count memory before it is allocated; False if that much is not permitted: see ``refusal``.
 
         Raises ClientRefused if the daemon does not know the GPU.
         """
@@ -111,7 +111,7 @@ class AsyncClient:
 
     @property
     def refusal(self) -> str:
-        """Why ``reserve`` last said no."""
+        """Why ``reserve`` last refused."""
         return self.session.memory.refusal
 
     def free(self, amount_bytes: int) -> None:
@@ -135,12 +135,12 @@ class AsyncClient:
         self._pump()
 
     def _tell_changed(self) -> None:
-        """Everybody who waits looks again; who comes later waits for the next time."""
+        """Wake all tasks that wait; those that come later wait for the next change."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def _pump(self) -> None:
-        """Send what there is to send, and be called again when the session wants it."""
+        """Send the session's output, and arm its deadline."""
         session = self.session
         if session.output and self._line is not None and self._line.transport is not None:
             self._line.transport.write(bytes(session.output))
@@ -163,7 +163,7 @@ class AsyncClient:
         self._pump()
 
     async def _keep(self) -> None:
-        """Connect, and connect again."""
+        """Connect, and reconnect."""
         loop = asyncio.get_running_loop()
         refused = 0
         while self.session.phase is not Phase.REFUSED:

@@ -1,7 +1,7 @@
-"""Talks to a daemon, for ``nvshare ctl`` and other commands.
+"""Client of the control socket, for ``nvshare ctl`` and other commands.
 
-An operator's way is control.sock. Who cannot reach one asks the machine's daemon as one of its users, over
-the socket that programs use.
+An operator uses control.sock. A user who cannot reach it asks the machine's daemon over the socket that
+programs use.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ TIMEOUT_SEC: Final = 10
 
 
 class NoDaemon(Exception):  # noqa: N818 - a state of the machine, no error of ours
-    """Nobody answers at the control socket."""
+    """No daemon answers at the control socket."""
 
 
 class NotPermitted(Exception):  # noqa: N818 - the daemon's answer
-    """The daemon, or the directory's mode, does not let us in."""
+    """The daemon, or the mode of the directory, denies access."""
 
 
 class Rejected(Exception):  # noqa: N818 - the daemon's answer
-    """The daemon does not accept what was asked."""
+    """The daemon rejects the request."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -57,14 +57,14 @@ class ControlClient:
     def __init__(
         self, directory: Path, socket_name: str = CONTROL_SOCKET, users_socket: Path | None = None
     ) -> None:
-        """``users_socket``: where to ask as a user if the first one cannot be reached."""
+        """``users_socket``: where to ask as a user if the first socket cannot be reached."""
         self.path = directory / socket_name
         self._users_socket = users_socket
 
     def ask(
         self, method: str, path: str, body: object = None, timeout_sec: float = TIMEOUT_SEC
     ) -> dict[str, Any]:
-        """Who is told that he asks too often asks again after a moment, while there is time."""
+        """A request that was rejected for its rate is repeated after a moment, within the timeout."""
         deadline = time.monotonic() + timeout_sec
         while True:
             status, raw = self._exchange(method, path, body, timeout_sec)
@@ -75,7 +75,7 @@ class ControlClient:
     def _exchange(self, method: str, path: str, body: object, timeout_sec: float) -> tuple[int, bytes]:
         connection = _UnixConnection(self.path, timeout_sec)
         try:
-            with contextlib.suppress(BrokenPipeError):  # it has answered without reading the body
+            with contextlib.suppress(BrokenPipeError):  # it answered without reading the body
                 connection.request(method, quote(path), None if body is None else json.dumps(body))
             response = connection.getresponse()
             return response.status, response.read()

@@ -1,4 +1,4 @@
-"""What a client may raise."""
+"""Exceptions of the client."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ NO_ROOM: Final = "the daemon has no room for this client (%s): it %s, and asks a
 
 
 class ClientRefused(Exception):  # noqa: N818 - the daemon's word
-    """The daemon is there and does not want this client; ``reason`` is its word for why.
+    """The daemon refuses this client; ``reason`` is its word for why.
 
-    A daemon that is away never raises.
+    Without a daemon it is never raised.
     """
 
     def __init__(self, reason: str) -> None:

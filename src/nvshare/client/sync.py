@@ -1,6 +1,6 @@
 """The client for programs with threads.
 
-One thread of ours reads and keeps time; the program's threads write what they can themselves, so that a
+A thread of ours reads and keeps time. The program's threads write by themselves if they can, so that a
 request does not wait for a thread to wake up.
 """
 
@@ -48,7 +48,7 @@ class Client:
 
     @contextmanager
     def gpu(self) -> Iterator[None]:
-        """Use the GPU inside the block; what was launched in it must be complete at its end."""
+        """Use the GPU inside the block; all work launched in it must be complete at its end."""
         self.acquire()
         try:
             yield
@@ -75,10 +75,10 @@ class Client:
         with self._change:
             self._session.turns.leave(time.monotonic_ns())
             self._flush()
-            self._wake()  # the thread has a gap to watch now
+            self._wake()  # the thread has to watch the gap from now on
 
     def reserve(self, amount_bytes: int) -> bool:
-        """Count memory before it is allocated; False if it may not have so much: ``refusal`` tells why.
+        """Count memory before it is allocated; False if that much is not permitted: see ``refusal``.
 
         Raises ClientRefused if the daemon does not know the GPU.
         """
@@ -89,7 +89,7 @@ class Client:
             try:
                 while asking.answer is None and not self._closed:
                     self._wait()
-            except BaseException:  # a signal's
+            except BaseException:  # raised by a signal handler
                 self._session.memory.withdraw(asking)
                 self._flush()
                 raise
@@ -98,7 +98,7 @@ class Client:
 
     @property
     def refusal(self) -> str:
-        """Why ``reserve`` last said no."""
+        """Why ``reserve`` last refused."""
         return self._session.memory.refusal
 
     def free(self, amount_bytes: int) -> None:
@@ -107,7 +107,7 @@ class Client:
             self._flush()
 
     def wait_ready(self, timeout_sec: float) -> bool:
-        """Until the daemon has answered; False if it has not in time."""
+        """Wait until the daemon has answered; False if it has not in time."""
         with self._change:
             done = (Phase.READY, Phase.REFUSED)
             self._change.wait_for(lambda: self._session.phase in done, timeout_sec)
@@ -116,7 +116,7 @@ class Client:
 
     @property
     def session(self) -> Session:
-        """For looking: limits, hints, whether it runs ungated."""
+        """For inspection: limits, hints, whether it runs ungated."""
         return self._session
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class Client:
             self._change.notify_all()
             self._wake()
         self._thread.join()
-        with self._change:  # a block that is still inside finds nothing to wake
+        with self._change:  # a block that is still inside has nothing to wake
             for descriptor in (self._wake_read, self._wake_write):
                 os.close(descriptor)
             self._wake_read = self._wake_write = -1
@@ -151,7 +151,7 @@ class Client:
     def _wake(self) -> None:
         if self._wake_write < 0:
             return
-        with contextlib.suppress(BlockingIOError):  # it has not heard the last one yet
+        with contextlib.suppress(BlockingIOError):  # the last wake-up has not been read yet
             os.write(self._wake_write, b"x")
 
     def _flush(self) -> None:
@@ -219,7 +219,7 @@ class Client:
             except OSError:
                 data = b""
         with self._change:
-            now_ns = time.monotonic_ns()  # not earlier than what other threads have told the session
+            now_ns = time.monotonic_ns()  # not earlier than the times that other threads gave the session
             if data:
                 try:
                     self._session.received(data, now_ns)
@@ -248,7 +248,7 @@ class Client:
         return left_ms if most_ms is None else min(left_ms, most_ms)
 
     def _poll(self, connection: socket.socket | None, most_ms: int | None = None) -> int:
-        """Wait for the socket, a wake-up or the session's deadline; what the socket has."""
+        """Wait for the socket, a wake-up or the session's deadline; the data of the socket."""
         poller = select.poll()
         poller.register(self._wake_read, select.POLLIN)
         with self._change:
@@ -262,7 +262,7 @@ class Client:
         return found.get(connection.fileno(), 0) if connection is not None else 0
 
     def _pause(self, seconds: float) -> None:
-        """Until the next attempt, minding the session's deadlines and the program's wish to end."""
+        """Until the next attempt, while serving the session's deadlines and the program's end."""
         end_ns = time.monotonic_ns() + int(seconds * 1e9)
         while not self._closed and (left_ns := end_ns - time.monotonic_ns()) > 0:
             self._poll(None, left_ns // 1_000_000 + 1)

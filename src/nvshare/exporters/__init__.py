@@ -1,1 +1,1 @@
-"""Exporters: one file a subject, each a generator of families from one view."""
+"""Exporters: one file per subject, each a generator of families from one view."""

@@ -1,7 +1,7 @@
-"""When pods last worked, as NVML tells of it.
+"""When pods last worked, according to NVML.
 
-While scheduling is off nobody asks for a turn, so the scheduler does not know who works. NVML knows which
-process kept multiprocessors busy before its last look.
+While scheduling is off no client asks for a turn, so the scheduler does not know which pods work. NVML knows
+which processes kept multiprocessors busy before its last sample.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nvshare.pods.peer import Process
 
 
 class Activity:
-    """By pod, the last look that found it working while scheduling was off."""
+    """By pod, the last sample that found it working while scheduling was off."""
 
     def __init__(self) -> None:
         self._worked_ns: dict[str, int] = {}
@@ -23,7 +23,7 @@ class Activity:
             self._worked_ns[pod] = max(taken_ns, self._worked_ns.get(pod, -1))
 
     def forget(self, before_ns: int, here: Collection[str]) -> None:
-        """Those that left and were not seen working since then."""
+        """Pods that have left and were not seen working since then."""
         for pod, worked_ns in list(self._worked_ns.items()):
             if worked_ns < before_ns and pod not in here:
                 del self._worked_ns[pod]
@@ -33,10 +33,10 @@ class Activity:
 
 
 def not_told_of(view: View, unknown: set[tuple[str, str]]) -> Iterator[None]:
-    """Collect the pods of which neither the scheduler nor NVML knows whether they work."""
+    """Collect the pods whose activity neither the scheduler nor NVML knows."""
     if view.figures.scheduling_on:
         return
-    silent: dict[str, set[Process]] = {}  # by GPU, whose work NVML does not tell of; of one missing, nobody's
+    silent: dict[str, set[Process]] = {}  # by GPU, the pods whose work NVML does not report
     for reading in view.readings:
         if reading.processes is not None:
             untold = silent.setdefault(reading.uuid, set())

@@ -1,4 +1,4 @@
-"""Clients: one process of a pod on one GPU, as long as it is connected."""
+"""Clients: one process of a pod on one GPU, while it is connected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Row(NamedTuple):
     unresponsive: int
     nvml_bytes: int | None
     sm_percent: int | None
-    overhead_bytes: int | None  # as long as NVML tells of the process
+    overhead_bytes: int | None  # while NVML reports the process
 
 
 Figure = Callable[[_Row], int | float]
@@ -65,7 +65,7 @@ _OF_ALL: Final[tuple[tuple[Metric, Figure], ...]] = (
 def families(view: View) -> Families:
     used: dict[str, dict[Process, ProcessReading]] = {}
     for reading in view.readings:
-        if reading.processes is not None:  # a GPU whose list is not known is missing
+        if reading.processes is not None:  # a GPU without a known list is missing
             used[reading.uuid] = {Process(p.pid, p.start_ticks): p for p in reading.processes}
         yield None
     rows: list[_Row] = []
@@ -93,7 +93,7 @@ def families(view: View) -> Families:
 
 
 def _joined(rows: list[_Row]) -> Iterator[_Row]:
-    """Programs in no pod that have one name have one row."""
+    """Programs in no pod with the same name share a row."""
     alike: dict[tuple[str, str], _Row] = {}
     for row in rows:
         _, pod, _, gpu = row.labels
@@ -132,14 +132,14 @@ def _sum(one: int | None, other: int | None) -> int | None:
 
 def _all_rows(view: View, used: dict[str, dict[Process, ProcessReading]]) -> Iterator[_Row]:
     for gpu in view.gpus:
-        told = used.get(gpu.gpu)
+        reported = used.get(gpu.gpu)
         for tenant in gpu.tenants:
             if tenant.clients:
-                yield from _rows(view, gpu, tenant, told)
+                yield from _rows(view, gpu, tenant, reported)
 
 
 def _rows(
-    view: View, gpu: GpuCopy, tenant: TenantCopy, told: dict[Process, ProcessReading] | None
+    view: View, gpu: GpuCopy, tenant: TenantCopy, reported: dict[Process, ProcessReading] | None
 ) -> Iterator[_Row]:
     namespace, pod = view.pod_labels(tenant.pod)
     limit_ns, usage_ns = gpu.window_limit_ns(tenant), gpu.window_used_ns(tenant)
@@ -159,11 +159,11 @@ def _rows(
     for client, used_bytes, peak_bytes in tenant.clients:
         process = view.processes.get(client)
         if process is None:
-            continue  # it left while the scrape was being made
+            continue  # it left during the scrape
         nvml_bytes: int | None = None
         sm_percent: int | None = None
-        if told is not None:
-            seen = told.get(process)
+        if reported is not None:
+            seen = reported.get(process)
             nvml_bytes = 0 if seen is None else seen.used_bytes
             sm_percent = 0 if seen is None else seen.sm_percent
         yield _Row(
@@ -176,5 +176,5 @@ def _rows(
             *of_the_pod,
             nvml_bytes,
             sm_percent,
-            None if told is None else view.overheads.get(client),
+            None if reported is None else view.overheads.get(client),
         )

@@ -1,10 +1,9 @@
 """One scrape: a view, every exporter in turn, text.
 
-Rules:
-1. The view is begun in one callback; all else is made in pieces, of steps of ROWS_AT_ONCE rows at most. Each
-   piece is counted by how long it held the loop.
-2. An exporter that raises loses its families, and is told of: it never takes the others along.
-3. Without debug labels the samples of a pod's processes become one.
+1. The view is begun in one callback. The rest is made in pieces, in steps of at most ROWS_AT_ONCE rows. The
+   time that each piece holds the loop is recorded.
+2. An exporter that raises loses its own families, and a warning is logged; the others go on.
+3. Without debug labels the samples of a pod's processes are merged.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Collector:
         note_ns: Callable[[int], None] = lambda _: None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """``note_ns`` hears how long each piece has held the loop, by the clock."""
+        """``note_ns`` gets the time that each piece held the loop."""
         self._take_view = take_view
         self._note_ns = note_ns
         self._clock_ns = clock_ns
@@ -56,7 +55,7 @@ class Collector:
         }
 
     async def view(self) -> View:
-        """All of one moment; what can be computed from the copy is computed step by step."""
+        """Everything of one moment; derived figures are computed step by step."""
         began_ns = self._clock_ns()
         view = self._take_view()
         self._note_ns(self._clock_ns() - began_ns)
@@ -74,17 +73,17 @@ class Collector:
         return text
 
     async def _all(self, work: Iterator[Result]) -> list[Result]:
-        """What it yields, with others running in between."""
+        """The families of an exporter, with other callbacks in between."""
         found: list[Result] = []
         async for piece in in_pieces(work, self._clock_ns, self._note_ns):
             found += piece
         return found
 
     async def scrape(self, openmetrics: bool, names: frozenset[str]) -> list[bytes]:
-        """The text, in parts of PART_BYTES or a little more."""
+        """The text, in parts of about PART_BYTES."""
         view = await self.view()
         of_process = await asyncio.to_thread(process.families)
-        # Texts of labels are kept for the next scrape of everything; that of a few families makes its own.
+        # Label texts are cached for the next full scrape; a scrape of a few families makes its own.
         exposition = Exposition() if names else self._exposition
         text = _Text(exposition, openmetrics, names, self._debug_labels)
         done: dict[str, tuple[bool, float]] = {}
@@ -100,7 +99,7 @@ class Collector:
         return await self._all(text.finishing())
 
     async def _run(self, name: str, families: Families, text: _Text) -> tuple[bool, float]:
-        """Whether the exporter did all it should, and how long it held the loop."""
+        """Whether the exporter succeeded, and how long it held the loop."""
         taken_ns, mark = 0, text.mark()
 
         def note(held_ns: int) -> None:
@@ -119,7 +118,7 @@ class Collector:
 
 
 def _family_names(names: frozenset[str]) -> frozenset[str]:
-    """Who asks for a sample of a histogram by its name means the histogram."""
+    """The name of a histogram's sample stands for the histogram."""
     found = set(names)
     for name in names:
         for suffix in _HISTOGRAM_SUFFIXES:
@@ -130,7 +129,7 @@ def _family_names(names: frozenset[str]) -> frozenset[str]:
 
 
 class _Text:
-    """What has been rendered so far."""
+    """The text rendered so far."""
 
     def __init__(
         self, exposition: Exposition, openmetrics: bool, names: frozenset[str], debug_labels: bool
@@ -143,7 +142,7 @@ class _Text:
         self._last = ""
 
     def adding(self, families: Families) -> Iterator[None]:
-        """Render them, a bounded part each step."""
+        """Render them, a bounded part per step."""
         for family in families:
             if family is None or (self._names and family.metric.name not in self._names):
                 yield None
@@ -170,7 +169,7 @@ class _Text:
         del self._parts[mark:]
 
     def finishing(self) -> Iterator[bytes]:
-        """What was rendered, in larger parts."""
+        """The rendered text, in larger parts."""
         if self._openmetrics:
             self._parts.append(OPENMETRICS_END.encode())
         start = size = 0

@@ -37,7 +37,7 @@ class Named(Protocol):
 
 
 class ProcessNames:
-    """By tenant, of those that are a process in no pod."""
+    """By tenant, the names of processes in no pod."""
 
     def __init__(self) -> None:
         self._of: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The page at ``/``: links, and who has what, as of now. Made in parts, between which others may run."""
+"""The page at ``/``: links, and the present state of GPUs and pods. Made in parts."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def _table(head: list[str], rows: Iterator[list[str]], numbers_from: int) -> Ite
 def _gpu_rows(view: View) -> Iterator[list[str]]:
     readings = {reading.uuid: reading for reading in view.readings}
     for gpu in view.gpus:
-        told = readings.get(gpu.gpu)
+        reading = readings.get(gpu.gpu)
         running, waiting, outside = gpu.queued_clients()
         on = view.figures.scheduling_on
-        used = "–" if told is None or told.used_bytes is None else f"{told.used_bytes // _MIB}"
-        busy = "–" if told is None or told.gpu_percent is None else f"{told.gpu_percent} %"
-        name = "–" if told is None or told.name is None else told.name
-        if told is not None and told.simulated:
+        used = "–" if reading is None or reading.used_bytes is None else f"{reading.used_bytes // _MIB}"
+        busy = "–" if reading is None or reading.gpu_percent is None else f"{reading.gpu_percent} %"
+        name = "–" if reading is None or reading.name is None else reading.name
+        if reading is not None and reading.simulated:
             name += " (simulated)"
         figures = [used, f"{gpu.safe_limit_bytes // _MIB}", busy]
         figures += [str(running) if on else "–", str(waiting), str(outside)]
@@ -59,7 +59,7 @@ def _tenant_rows(view: View) -> Iterator[list[str]]:
                 limit = "–" if not tenant.limit_bytes else f"{tenant.limit_bytes // _MIB}"
                 usage = f"{gpu.window_used_ns(tenant) * 100 / gpu.window_ns:.0f} %"
                 state = _state(gpu, tenant)
-                if not view.figures.scheduling_on:  # what it does then is not known
+                if not view.figures.scheduling_on:  # its state is not known then
                     state, usage = "ungated", "–"
                 figures = [str(len(tenant.clients)), f"{tenant.used_bytes // _MIB}", limit, usage, quota]
                 yield [tenant.pod, str(gpu.number), state, *figures]

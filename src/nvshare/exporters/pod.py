@@ -1,4 +1,4 @@
-"""Pods: counters from which any window can be computed, kept for a while after a pod has gone."""
+"""Pods: counters for any window of time, kept for a while after a pod has gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.pods.peer import Process
 
 _COMPUTED_AT_ONCE: Final = 32  # a row takes ten microseconds
-_HISTOGRAMS_AT_ONCE: Final = 32  # each has as many lines as bounds
+_HISTOGRAMS_AT_ONCE: Final = 32  # each has as many lines as buckets
 
 
 class _Shown(NamedTuple):
@@ -53,7 +53,7 @@ _TOTALS: Final[tuple[tuple[Metric, Callable[[_Row], Sample]], ...]] = (
 
 
 class Totals:
-    """Keeps what is shown from going back: what has not ended yet is an estimate until it ends."""
+    """Keeps shown counters from decreasing: the figures of a turn are estimates until it ends."""
 
     def __init__(self) -> None:
         self._shown: dict[tuple[str, str], _Shown] = {}
@@ -88,7 +88,7 @@ class Totals:
         yield from _unmanaged(view)
 
     def _join(self, rows: list[_Row], now_ns: int) -> Iterator[None]:
-        """One row of all programs in no pod that have one name."""
+        """Programs in no pod with the same name share a row."""
         alike: dict[tuple[str, str, str], _Row] = {}
         kept: list[_Row] = []
         for batch in in_batches(rows):
@@ -111,7 +111,7 @@ def _counters(row: _Row) -> tuple[int, ...]:
 
 
 def _counting(row: _Row, counters: list[int]) -> _Row:
-    """With other counters, in the same order."""
+    """The same row with other counters, in the same order."""
     totals = len(row.totals)
     wait_sum_ns, *wait_counts = counters[totals:]
     figures = row.figures._replace(wait_sum_ns=wait_sum_ns, wait_counts=wait_counts)
@@ -127,8 +127,8 @@ def _freeing(former: dict[tuple[str, str], _Shown]) -> Iterator[None]:
 
 def _rows(view: View) -> Iterator[_Row]:
     for gpu in view.gpus:
-        # Until all who may come back have told what they did, a second may be missing, and a counter that
-        # falls is read like one that began anew.
+        # Until all expected clients have resumed and reported, a second may be missing, and Prometheus reads
+        # a counter that falls as one that started anew.
         for tenant in () if gpu.awaits_clients else gpu.tenants:
             if tenant.figures.here or view.taken_ns - tenant.figures.left_ns <= view.ttl_ns:
                 yield _of_tenant(view, gpu, tenant)
@@ -201,7 +201,7 @@ class _Stranger(NamedTuple):
 
 
 def _unmanaged(view: View) -> Families:
-    """Processes that compute on a GPU where they are no client of ours; being one elsewhere is no excuse."""
+    """Processes that compute on a GPU without being our client there; being one elsewhere does not count."""
     managed: set[tuple[Process, str]] = set()
     for members in in_batches(view.managed):
         managed.update((member.process, member.gpu) for member in members)

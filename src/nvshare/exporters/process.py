@@ -1,4 +1,4 @@
-"""The daemon as a process. Counting descriptors takes the longer the more there are: call it in a thread."""
+"""The daemon as a process. Counting descriptors takes longer the more there are: call it in a thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TICKS_PER_SEC: Final = os.sysconf("SC_CLK_TCK")
 
 
 def started_sec() -> float:
-    """When this process began, by the wall clock."""
+    """When this process started, by the wall clock."""
     own = process_of(os.getpid())
     up_sec = time.clock_gettime(time.CLOCK_BOOTTIME)
     return round(time.time() - up_sec + (own.start_ticks if own else 0) / _TICKS_PER_SEC, 2)

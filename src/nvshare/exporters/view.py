@@ -1,8 +1,7 @@
 """One moment of the daemon, as all exporters of a scrape see it.
 
-All figures of a scrape are of one moment, so they agree with each other: what is small is copied in one
-callback, the books of GPUs by an observation. All that is done with the copies is done in steps of
-ROWS_AT_ONCE rows, between which turns are granted.
+All figures of a scrape are of one moment, so that they agree. Small ones are copied in one callback, those of
+GPUs by an observation. Copies are processed in steps of ROWS_AT_ONCE rows, between which turns are granted.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from nvshare.pods.tenant_name import TenantName
 from nvshare.runtime.durations import DurationHistogram
 
 Families = Iterator[Family | None]
-"""None: nothing yet, but others may run now."""
+"""None: nothing yet, but other callbacks may run now."""
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the daemon counts about itself."""
+    """The daemon's own counters."""
 
     messages: dict[str, int]
     refused: dict[str, int]
@@ -52,7 +51,7 @@ class Figures:
 
 
 class Managed(Named, Protocol):
-    """Who is a client of ours on a GPU, away or not, and who was until its process ended."""
+    """A member of the daemon on a GPU, connected or not, or one whose process has ended."""
 
     @property
     def process(self) -> Process: ...
@@ -69,21 +68,21 @@ class View:
     observation: Observation
     processes: Mapping[int, Process]  # of connected clients
     managed: Sequence[Managed]
-    memory_sources: Mapping[str, str]  # who set a pod's memory limit, of those that have one
+    memory_sources: Mapping[str, str]  # the source of a pod's memory limit, if it has one
     nvml_up: bool
     readings: list[GpuReading]
-    last_words: list[GpuReading]  # of GPUs that answer no more: their XIDs
+    last_words: list[GpuReading]  # of GPUs that do not answer any more: their XIDs
     sources: dict[str, SourceState]
     overheads: Mapping[int, int]  # client -> baseline
-    worked_ns: Mapping[str, int]  # by pod, while scheduling was off: when NVML saw it at work
+    worked_ns: Mapping[str, int]  # by pod, while scheduling was off: when NVML last saw it work
     figures: Figures
-    draining: frozenset[str] = frozenset()  # GPUs that nobody new may use
-    names: ProcessNames | None = None  # of programs in no pod; None: each is shown as the process it is
+    draining: frozenset[str] = frozenset()  # GPUs that no new process may use
+    names: ProcessNames | None = None  # of programs in no pod; None: each is shown as a process
 
-    gpus: list[GpuCopy] = field(default_factory=list)  # the observation's, once it is made
+    gpus: list[GpuCopy] = field(default_factory=list)  # filled in by ``copying``
 
     def copying(self) -> Iterator[None]:
-        """Fill in the GPUs as they were at the beginning, in steps between which others may run."""
+        """Fill in the GPUs as of the beginning, in steps between which other callbacks run."""
         yield from self.observation.copying()
         self.gpus = self.observation.copies()
         for copy in self.gpus:
@@ -92,7 +91,7 @@ class View:
             yield from self._naming(self.names)
 
     def _naming(self, names: ProcessNames) -> Iterator[None]:
-        """Names of who came, and none of who is forgotten."""
+        """Name new programs, and forget the names of those that are gone."""
         known: set[str] = set()
         for managed in in_batches(self.managed):
             names.learn(managed)
@@ -115,7 +114,7 @@ class View:
         return tenant.labels
 
     def forgetting(self) -> Iterator[None]:
-        """Free what the copies hold, in steps: freeing thousands of rows takes its time too."""
+        """Free the copies in steps: freeing thousands of rows takes time as well."""
         for gpu in self.gpus:
             for rows in (gpu.raw_tenants, gpu.tenants, gpu.departed):
                 while rows:
@@ -123,7 +122,7 @@ class View:
                     yield None
 
     def wall_sec(self, monotonic_ns: int) -> float:
-        """A moment of the monotonic clock as people write it, to the millisecond."""
+        """A moment of the monotonic clock as wall-clock time, to the millisecond."""
         return round((self.wall_ns - (self.taken_ns - monotonic_ns)) / 1e9, 3)
 
 
@@ -136,13 +135,13 @@ def in_batches(rows: Iterable[Row], size: int = ROWS_AT_ONCE) -> Iterator[list[R
 def families_of(
     metric: Metric, rows: Iterable[Row], sample: Callable[[Row], Sample], size: int = ROWS_AT_ONCE
 ) -> Iterator[Family]:
-    """One family, a part a step."""
+    """One family, a part per step."""
     for batch in in_batches(rows, size):
         yield Family(metric, [sample(row) for row in batch])
 
 
 def loop_distribution(durations: DurationHistogram, exponents: tuple[int, ...]) -> Distribution:
-    """Counts in powers of two, in fewer buckets."""
+    """The same counts in fewer buckets."""
     counts, start = [], 0
     for exponent in exponents:
         counts.append(sum(durations.counts[start : exponent + 1]))

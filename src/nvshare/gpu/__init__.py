@@ -1,1 +1,1 @@
-"""What GPUs there are and what they report."""
+"""The GPUs of a node, and what they report."""

@@ -1,7 +1,7 @@
-"""One GPU through NVML: everything one look asks for.
+"""One GPU through NVML: everything that one sample asks for.
 
-A call that the card, the driver or its version does not support leaves out its own figure and no other. What
-says that the card or the whole library is gone ends the look.
+A call that the card, the driver or its version does not support leaves out its own figure and no other. An
+error that means that the card or the whole library is gone ends the sample.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SeePid = Callable[[int], Seen | None]
 
 
 class Rising:
-    """A counter of the driver's that may start anew; ours does not."""
+    """A counter of the driver that may restart at zero; ours does not."""
 
     __slots__ = ("_before", "_last")
 
@@ -46,7 +46,7 @@ class Rising:
 
 
 class Card:
-    """What is remembered of one GPU from look to look."""
+    """The state of one GPU between samples."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
@@ -111,7 +111,7 @@ class Card:
         for row in listed:
             try:
                 seen = see(row.pid)
-            except OSError:  # no descriptor left, or /proc hides it: nobody we know
+            except OSError:  # no descriptor left, or /proc hides it: not a process we know
                 seen = None
             if seen is not None:
                 used = row.usedGpuMemory
@@ -125,11 +125,11 @@ class Card:
         return tuple(found.values())
 
     def _shares(self, call: Callable[..., Any], handle: Any) -> dict[int, int] | None:
-        """Each process's newest sample since the last look; None where the driver does not tell."""
+        """Each process's latest sample since the last one; None where the driver does not report it."""
         try:
             samples = call(pynvml.nvmlDeviceGetProcessUtilization, handle, self._seen_us)
         except pynvml.NVMLError_NotFound:
-            self._seen_us = int(time.time() * 1e6)  # else the next sample would be of this time, too
+            self._seen_us = int(time.time() * 1e6)  # else the next sample would cover this time as well
             return {}
         except ENDS_THE_LOOK:
             raise
@@ -145,7 +145,7 @@ class Card:
     # ---- XID events --------------------------------------------------------------------------
 
     def _watch(self, handle: Any, session: int, call: Callable[..., Any]) -> None:
-        """Events are told from when they are asked for; a new session has to ask anew."""
+        """Events are reported from their registration on; a new session has to register anew."""
         if session == self._session:
             return
         self._session, self._events = session, None
@@ -172,14 +172,14 @@ class Card:
                 self._last_xid = int(event.eventData)
 
     def last_words(self, now_ns: int) -> GpuReading | None:
-        """What is known of a card that does not answer: the XIDs it went with, which nobody else counts."""
+        """What is known of a card that does not answer: its last XIDs, which nobody else counts."""
         if self._xids is None:
             return None
         return GpuReading(self.uuid, self._index, now_ns, xids=self._xids, last_xid=self._last_xid)
 
     def drain_lost(self, call: Callable[..., Any]) -> None:
-        """A lost card still tells the XID it went with."""
+        """A lost card still reports its last XID."""
         try:
             self._drain(call)
-        except Exception:  # what ended the look may not end the thread here
+        except Exception:  # the error that ended the sample must not end the thread
             self._session = -1

@@ -1,12 +1,13 @@
-"""Which GPUs a node has, and which one a client means.
+"""The GPUs of a node, and the GPU that a client names.
 
 1. The key of a GPU is its UUID as the driver writes it: ``GPU-`` or ``MIG-`` and 36 characters.
-2. Known GPUs (from NVML or from a list) may also be named by index, by a unique beginning of the UUID, by a
-   list or by ``all``. Nothing else is accepted. The index is NVML's number, in whatever order NVML told of
-   GPUs; the place in the list, or in which a key was first named, is one only until then.
-3. Without NVML and without a list any well-formed ``GPU-`` key is believed, up to a bound: a daemon that
-   could be made to keep books for every made-up name would end with the node's memory. Each owner, a pod or
-   a user, has places of his own; whoever keeps the books frees those of GPUs that nobody uses any more.
+2. Known GPUs (from NVML or from a list) may also be named by index, by a unique prefix of the UUID, by a list
+   or by ``all``. Nothing else is accepted. The index is NVML's number, in whatever order NVML reported the
+   GPUs. Until it is known, the position in the list, or the order in which keys were first named, takes its
+   place.
+3. Without NVML and without a list any well-formed ``GPU-`` key is believed, up to a bound: a daemon that kept
+   state for every made-up name would exhaust the node's memory. Each owner, a pod or a user, has a bound of
+   its own. The caller frees GPUs that are not used any more.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from nvshare.core.units import UnitError, parse_memory
 BELIEVED_MAX: Final = 256
 BELIEVED_PER_OWNER: Final = 32
 NOBODY: Final = ""
-"""The owner of what a former daemon knew: bounded only with all others."""
+"""The owner of GPUs from a previous daemon: bounded only together with all others."""
 PREFIX_MIN: Final = 8
 _UUID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _GPU_KEY: Final = re.compile(rf"GPU-{_UUID}")
@@ -33,7 +34,7 @@ class Device(NamedTuple):
     key: str
     total_bytes: int
     number: int
-    name: str = ""  # as the driver calls it
+    name: str = ""  # the driver's name for it
     simulated: bool = False
 
     def is_as(self, other: Device) -> bool:
@@ -42,7 +43,7 @@ class Device(NamedTuple):
 
 
 class GpuError(Exception):
-    """No GPU is meant; ``reason`` is one word for the answer and a counter."""
+    """The name fits no GPU; ``reason`` is one word for the answer and a counter."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -50,7 +51,7 @@ class GpuError(Exception):
 
 
 def parse_device_list(text: str) -> tuple[Device, ...]:
-    """``GPU-...=16Gi,GPU-...=8Gi``. Raises UnitError naming what is wrong."""
+    """``GPU-...=16Gi,GPU-...=8Gi``. Raises UnitError, which names the fault."""
     devices: dict[str, Device] = {}
     for entry in text.split(","):
         key, equals, size = entry.strip().partition("=")
@@ -64,13 +65,13 @@ def parse_device_list(text: str) -> tuple[Device, ...]:
 
 
 class Inventory:
-    """The GPUs of a node; ``believes`` when clients may name ones that nobody has seen."""
+    """The GPUs of a node; ``believes``: clients may name unknown ones."""
 
     def __init__(self, devices: tuple[Device, ...], believes: bool) -> None:
         self._devices = {device.key: device for device in devices}
         self._believes = believes
-        self._believed: dict[str, str] = {}  # key -> the owner who named it first
-        self._numbered: set[str] = set()  # those whose number is NVML's
+        self._believed: dict[str, str] = {}  # key -> the owner that named it first
+        self._numbered: set[str] = set()  # keys whose number is NVML's
 
     def devices(self) -> tuple[Device, ...]:
         return tuple(self._devices.values())
@@ -79,7 +80,7 @@ class Inventory:
         return self._devices.get(key)
 
     def learn(self, device: Device) -> bool:
-        """The driver tells of a GPU: from now on it alone is believed. True if that is news."""
+        """The driver reports a GPU: from now on only known GPUs are accepted. True if it is news."""
         self._believes = False
         self._believed.pop(device.key, None)
         self._numbered.add(device.key)
@@ -90,7 +91,7 @@ class Inventory:
         return known is None or not known.is_as(device)
 
     def number(self, key: str, number: int) -> Device | None:
-        """The driver tells the number of a GPU of the list; the GPU, if that is news."""
+        """The driver reports the number of a GPU of the list; the GPU, if that is news."""
         known = self._devices.get(key)
         if known is None:
             return None
@@ -102,7 +103,7 @@ class Inventory:
         return sorted(self._devices.values(), key=lambda device: device.number)
 
     def resolve(self, text: str, owner: str = NOBODY) -> list[Device]:
-        """What a client means by ``text``: one GPU or several, each once, in the order named."""
+        """The GPUs that a client names by ``text``: each once, in the order named."""
         if text == "all" and self._devices:
             return self._in_order()
         found: dict[str, Device] = {}
@@ -150,10 +151,10 @@ class Inventory:
         return self._devices[name]
 
     def believed(self) -> list[str]:
-        """The keys that only clients have told of."""
+        """The keys that only clients have named."""
         return list(self._believed)
 
     def forget(self, key: str) -> None:
-        """A GPU that was only believed, and that nobody uses any more."""
+        """A GPU that was only believed, and is not used any more."""
         del self._believed[key]
         del self._devices[key]

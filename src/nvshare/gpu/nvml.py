@@ -10,11 +10,11 @@ import pynvml
 from nvshare.gpu.inventory import Device
 
 SIMULATED_SYMBOL: Final = "nvshare_sim_status"
-"""What only the simulated library exports."""
+"""Exported only by the simulated library."""
 
 
 class NvmlError(Exception):
-    """NVML is not there or does not answer."""
+    """NVML is missing or does not answer."""
 
 
 def read_devices() -> tuple[Device, ...]:
@@ -63,7 +63,7 @@ def _devices() -> list[Device]:
                 uuid = pynvml.nvmlDeviceGetUUID(part)
                 found.append(Device(uuid, int(memory.total), number, _name(part), simulated()))
         except pynvml.NVMLError_GpuIsLost:
-            continue  # the others are there; this one is found when it is back
+            continue  # the others are there; this one is found when it returns
     return found
 
 
@@ -75,7 +75,7 @@ def _name(handle: Any) -> str:
 
 
 def simulated() -> bool:
-    """Whether the NVML that is loaded is that of simulated GPUs. Their names are those of real ones."""
+    """Whether the loaded NVML is that of simulated GPUs, whose names are those of real ones."""
     return hasattr(pynvml.nvmlLib, SIMULATED_SYMBOL)
 
 
@@ -84,7 +84,7 @@ def mig_parts(handle: Any) -> list[Any]:
         if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
             return []
     except pynvml.NVMLError:
-        return []  # a GPU or driver that does not know MIG
+        return []  # a GPU or driver without MIG
     parts = []
     for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:

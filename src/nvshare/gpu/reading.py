@@ -1,4 +1,4 @@
-"""What one look at a GPU has told: plain immutable values."""
+"""One sample of a GPU: plain immutable values."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import NamedTuple
 
 
 class Seen(NamedTuple):
-    """A process as /proc tells of it: with its start time it is one process for ever."""
+    """A process as /proc shows it; its start time makes it unique for ever."""
 
     start_ticks: int
-    owner: str  # the tenant its cgroup tells, or ""
+    owner: str  # the tenant by its cgroup, or ""
 
 
 class ProcessReading(NamedTuple):
     pid: int
     start_ticks: int
     owner: str
-    used_bytes: int | None  # None where the driver does not tell
+    used_bytes: int | None  # None where the driver does not report it
     sm_percent: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """None is what the card or driver does not tell; the rest is of one look."""
+    """None: the card or the driver does not report it. All is of one sample."""
 
     uuid: str
     index: int
@@ -43,14 +43,14 @@ class GpuReading:
     ecc_uncorrected: int | None = None
     xids: int | None = None
     last_xid: int = 0
-    process_count: int | None = None  # of all that the driver lists, those that /proc hides from us too
+    process_count: int | None = None  # of all that the driver lists, including those that /proc hides from us
     processes: tuple[ProcessReading, ...] | None = None
     simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """Whether a source answers, how often it did not return or failed, and of when its figures are."""
+    """Whether a source answers, how often it hung or failed, and the time of its figures."""
 
     up: bool
     hangs: int

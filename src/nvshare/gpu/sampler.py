@@ -1,13 +1,13 @@
-"""Looks at every GPU again and again, each in a thread of its own.
+"""Samples every GPU periodically, each in a thread of its own.
 
-Rules:
 1. One thread finds GPUs: it opens NVML, counts, and starts a thread for each index. The thread of an index
-   does all calls of that GPU: one that hangs delays that GPU alone, and no other is made there meanwhile.
-2. A call that has not returned after HANG_NS is a hang: counted once, and the GPU's figures are withdrawn.
-3. NVML may be absent, go and come back: a look that fails makes the finder open it anew at its next turn.
-   Whatever else a look raises is counted, told when it begins and when it ends, and the next look is made.
-4. Threads only hand readings over; what becomes of them is decided on the loop.
-5. GPUs once seen stay known, up to a bound, so that a missing one is missed.
+   makes all calls for that GPU: a call that hangs delays that GPU alone, and no other call is made for it
+   meanwhile.
+2. A call that has not returned after HANG_NS hangs: it is counted once, and the GPU's figures are withdrawn.
+3. NVML may be absent, disappear and return: after a failed sample the finder opens it anew in its next round.
+   Any other exception is counted, logged when it begins and when it ends, and sampling goes on.
+4. Threads only hand readings over; the loop decides what becomes of them.
+5. GPUs once seen stay known, up to a bound, so that a missing one is noticed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Deliver = Callable[[GpuReading], None]
 Tell = Callable[[str, bool, str], None]
 
 
-class Caller:
-    """Makes the calls of one thread, and lets others see since when one is under way."""
+class CallMonitor:
+    """Makes the calls of one thread, and shows other threads since when one is under way."""
 
     def __init__(self) -> None:
         self.began_ns = -1
         self.hangs = 0
-        self.failures = 0  # looks that raised
+        self.failures = 0  # samples that raised
         self._counted_ns = -1
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -50,7 +50,7 @@ class Caller:
             self.began_ns = -1
 
     def hangs_now(self, now_ns: int) -> bool:
-        """A call that hangs is counted once (rule 2), by whoever notices first."""
+        """A call that hangs is counted once (rule 2), by the first thread that notices."""
         began_ns = self.began_ns
         if began_ns < 0 or now_ns - began_ns < HANG_NS:
             return False
@@ -64,8 +64,8 @@ class _Worker:
     """The thread of one index: of one GPU, or of the MIG instances it is split into."""
 
     def __init__(self, sampler: Sampler, index: int) -> None:
-        self.call = Caller()
-        self.uuids: tuple[str, ...] = ()  # of the last look
+        self.call = CallMonitor()
+        self.uuids: tuple[str, ...] = ()  # of the last sample
         self._sampler = sampler
         self._index = index
         self._name = f"gpu-{index}"
@@ -100,7 +100,7 @@ class _Worker:
         self.uuids = tuple(seen)
 
     def _failed(self, error: Exception) -> None:
-        """The card is lost, or something that nobody thought of: this look is over, the next may do."""
+        """The card is lost, or something unforeseen happened: this sample is over, the next may succeed."""
         self._sampler.note_failure(self.call)
         self._sampler.note(self._name, False, repr(error))
         for uuid in self.uuids:
@@ -108,7 +108,7 @@ class _Worker:
 
 
 class Pause:
-    """The time to the next turn of a timer that keeps its pace whatever a turn takes."""
+    """The time to the next round of a timer that keeps its pace, however long a round takes."""
 
     def __init__(self, interval_ns: int) -> None:
         self._interval_ns = interval_ns
@@ -123,27 +123,27 @@ class Pause:
 
 class Sampler:
     def __init__(self, interval_ns: int, deliver: Deliver, see: SeePid, tell: Tell) -> None:
-        """All three are called in the threads; ``tell`` when NVML or a GPU begins or ceases to answer."""
+        """All three are called in the threads; ``tell`` when NVML or a GPU starts or stops answering."""
         self.interval_ns = interval_ns
         self.see = see
         self.stopped = threading.Event()
         self.session = -1  # of NVML; -1: there is none
         self._deliver = deliver
         self._tell = tell
-        self._told: dict[str, bool] = {}
+        self._reported_up: dict[str, bool] = {}
         self._sessions = 0
         self._lock = threading.Lock()
         self._workers: dict[int, _Worker] = {}
         self._cards: dict[str, Card] = {}
-        self._callers: dict[str, Caller] = {}
+        self._calls: dict[str, CallMonitor] = {}
         self._readings: dict[str, GpuReading] = {}
-        self._finder = Caller()
+        self._finder = CallMonitor()
 
     def start(self) -> None:
         threading.Thread(target=self._find, name="nvml", daemon=True).start()
 
     def stop(self) -> None:
-        """No thread is waited for: one may hang."""
+        """No thread is waited for, since one may hang."""
         self.stopped.set()
 
     # ---- the finder's thread -----------------------------------------------------------------
@@ -163,29 +163,29 @@ class Sampler:
                 self.note(FINDER, True)
             except pynvml.NVMLError as error:
                 self.session_over(self.session, str(error))
-            except Exception as error:  # a thread that cannot be started, say: those there are go on
+            except Exception as error:  # for example a thread that cannot be started: the existing ones go on
                 self._finder.failures += 1
                 self.note(FINDER, False, repr(error))
 
     def note(self, source: str, up: bool, why: str = "") -> None:
-        """Told when it changes; only of NVML also that it answers at first."""
-        if self._told.get(source, None if source == NVML else True) is not up:
-            self._told[source] = up
+        """Reported when it changes; only for NVML also the first answer."""
+        if self._reported_up.get(source, None if source == NVML else True) is not up:
+            self._reported_up[source] = up
             self._tell(source, up, why)
 
-    def note_failure(self, call: Caller) -> None:
-        """Of a GPU; of NVML as long as it is not known which GPU that is."""
+    def note_failure(self, call: CallMonitor) -> None:
+        """Of a GPU, or of NVML while it is not known which GPU it is."""
         with self._lock:
-            known = any(call is one for one in self._callers.values())
+            known = any(call is one for one in self._calls.values())
         (call if known else self._finder).failures += 1
 
     def session_over(self, session: int, why: str) -> None:
-        """NVML has gone, or cannot be opened: no figure of it is true any more. The finder opens it anew."""
+        """NVML is gone or cannot be opened: none of its figures holds any more. The finder opens it anew."""
         with self._lock:
             if session != self.session:
-                return  # told before
+                return  # reported before
             self._finder.failures += 1
-            self.note(NVML, False, why)  # before the finder may tell that it is back
+            self.note(NVML, False, why)  # before the finder may report its return
             self.session = -1
             self._readings.clear()
         if session >= 0:
@@ -200,7 +200,7 @@ class Sampler:
                 if len(self._cards) >= GPUS_MAX:
                     return None
                 self._cards[uuid] = Card(uuid)
-            self._callers[uuid] = worker.call
+            self._calls[uuid] = worker.call
             return self._cards[uuid]
 
     def deliver(self, reading: GpuReading) -> None:
@@ -210,7 +210,7 @@ class Sampler:
             self._readings[reading.uuid] = reading
         self._deliver(reading)
 
-    def lost(self, uuid: str, call: Caller) -> None:
+    def lost(self, uuid: str, call: CallMonitor) -> None:
         with self._lock:
             self._readings.pop(uuid, None)
         self._cards[uuid].drain_lost(call)
@@ -221,17 +221,17 @@ class Sampler:
         return self.session >= 0 and not self._finder.hangs_now(time.monotonic_ns())
 
     def readings(self, now_ns: int) -> list[GpuReading]:
-        """The last one of each GPU that answers, by index."""
+        """The latest reading of each GPU that answers, by index."""
         with self._lock:
             found = [
                 reading
                 for uuid, reading in self._readings.items()
-                if not self._callers[uuid].hangs_now(now_ns) and self._fresh(reading, now_ns)
+                if not self._calls[uuid].hangs_now(now_ns) and self._fresh(reading, now_ns)
             ]
         return sorted(found, key=lambda reading: (reading.index, reading.uuid))
 
     def last_words(self, now_ns: int, readings: list[GpuReading]) -> list[GpuReading]:
-        """Of GPUs that answer no more while NVML does."""
+        """Of GPUs that do not answer any more while NVML does."""
         answering = {reading.uuid for reading in readings}
         if not self.up():
             return []
@@ -240,15 +240,15 @@ class Sampler:
         return [words for card in silent if (words := card.last_words(now_ns)) is not None]
 
     def _fresh(self, reading: GpuReading, now_ns: int) -> bool:
-        """What nobody looks at any more is not shown, rather than shown as it was."""
+        """Figures that are not sampled any more are left out."""
         return now_ns - reading.taken_ns < HANG_NS + 2 * self.interval_ns
 
     def sources(self, now_ns: int) -> dict[str, SourceState]:
         taken = {reading.uuid: reading.taken_ns for reading in self.readings(now_ns)}
         with self._lock:
-            callers = dict(self._callers)
+            calls = dict(self._calls)
         finder = self._finder
         found = {NVML: SourceState(self.up(), finder.hangs, finder.failures, max(taken.values(), default=-1))}
-        for uuid, caller in callers.items():
-            found[uuid] = SourceState(uuid in taken, caller.hangs, caller.failures, taken.get(uuid, -1))
+        for uuid, call in calls.items():
+            found[uuid] = SourceState(uuid in taken, call.hangs, call.failures, taken.get(uuid, -1))
         return found

@@ -1,10 +1,10 @@
-"""A cgroup of its own for a run, so that the kernel remembers whose child a process is.
+"""A cgroup for a run, so that the kernel remembers which processes belong to it.
 
-1. It is made below the cgroup we are in, so every limit and every container around us stays around the job.
-2. One hierarchy is enough. Version 2 is taken where it is mounted, else one of version 1 that counts nothing.
-3. We enter it, are registered, start the job and leave again at the end: then it can be removed. What a job
-   left running keeps it; the next run removes those that are empty and whose run is dead.
-4. Only root can do this everywhere. Without it, ancestors tell whose child a process is.
+1. It is made below our own cgroup, so every limit and container around us stays around the job.
+2. One hierarchy is enough: version 2 where it is mounted, else one of version 1 without accounting.
+3. We enter it, register, start the job, and leave it at the end, so that it can be removed. Processes that a
+   job leaves running keep it; the next run removes empty ones whose run is dead.
+4. Only root can do this everywhere. Without it, a process's ancestors show which run it belongs to.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SWEPT_MAX: Final = 4096
 
 
 class Hierarchy(NamedTuple):
-    """Where one hierarchy is mounted, and which cgroup of it is mounted there."""
+    """The mount point of a hierarchy, and the cgroup that is mounted there."""
 
     controllers: str  # empty: version 2
     mount: Path
@@ -34,7 +34,7 @@ class Hierarchy(NamedTuple):
 
 
 def hierarchies(mountinfo: str) -> list[Hierarchy]:
-    """Those that may be used, the best first."""
+    """Usable hierarchies, the best first."""
     found: dict[str, Hierarchy] = {}
     for line in mountinfo.splitlines():
         before, separator, after = line.partition(" - ")
@@ -50,7 +50,7 @@ def hierarchies(mountinfo: str) -> list[Hierarchy]:
 
 
 def own_directory(hierarchy: Hierarchy, cgroup_file: str) -> Path | None:
-    """The directory of the cgroup we are in, if it can be seen from here."""
+    """The directory of our own cgroup, if it can be seen from here."""
     for line in cgroup_file.splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -61,19 +61,19 @@ def own_directory(hierarchy: Hierarchy, cgroup_file: str) -> Path | None:
 
 
 class RunCgroup(NamedTuple):
-    """One that this process is in."""
+    """A cgroup that this process is in."""
 
     directory: Path
     home: Path
 
     def leave(self) -> None:
-        """Go back, and remove it unless the job left something in it."""
+        """Leave it, and remove it unless the job left processes in it."""
         with contextlib.suppress(OSError):
             (self.home / _PROCS).write_text("0")
             self.directory.rmdir()
 
     def others(self) -> list[int]:
-        """Pids of what is in it beside us."""
+        """Pids in it beside ours."""
         with contextlib.suppress(OSError):
             return [
                 int(pid) for pid in (self.directory / _PROCS).read_text().split() if int(pid) != os.getpid()
@@ -110,10 +110,10 @@ def enter_new() -> RunCgroup | None:
 
 
 def sweep(home: Path) -> None:
-    """Remove what runs left behind that are dead."""
+    """Remove the cgroups of dead runs."""
     with os.scandir(home) as entries:
         for _, entry in zip(range(_SWEPT_MAX), entries, strict=False):
             match = _NAME.fullmatch(entry.name)
             if match and process_of(int(match["pid"])) != Process(int(match["pid"]), int(match["start"])):
-                with contextlib.suppress(OSError):  # not empty: its job goes on
+                with contextlib.suppress(OSError):  # not empty: processes of its job still run
                     os.rmdir(entry.path)

@@ -1,9 +1,9 @@
-"""The demo: six tenants on one node, whose story can be read in a table.
+"""The demo: six tenants on one node, explained by a table.
 
-1. Everything is real but the GPUs where there are none: the daemon, ``nvshare run``, unmodified programs.
-   What a tenant got is read from the daemon's books.
-2. The node has directories of its own under a temporary one, so it disturbs no other. Daemon and tenants end
-   with us, even killed; only then the temporary directory stays.
+1. Everything is real, except the GPUs where there are none: the daemon, ``nvshare run``, unmodified programs.
+   The shares are the daemon's own figures.
+2. The node has temporary directories of its own, so it disturbs no other. Daemon and tenants end with us,
+   even if we are killed; then the temporary directory remains.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SMALL_BYTES: Final = 1 << 30
 
 @dataclass(slots=True)
 class Tenant:
-    """One tenant of the story and its process."""
+    """One tenant and its process."""
 
     name: str
     gpu: int
@@ -60,12 +60,12 @@ class Tenant:
 
     @property
     def side(self) -> int:
-        """Of the four matrices that fill its memory."""
+        """The size of the four matrices that fill its memory."""
         return math.isqrt(self.memory_bytes // (4 * _FLOAT_BYTES))
 
 
 def cast(totals_bytes: list[int]) -> list[Tenant]:
-    """Who plays, on GPUs with so much memory. With one GPU the pair shares it with the others."""
+    """The tenants, on GPUs with this much memory. With one GPU the pair shares it with the others."""
     last = len(totals_bytes) - 1
     pair_bytes = int(totals_bytes[last] * _PAIR_PART)
     pair_story = f"two that do not fit together: {SLICE_SEC} s each, in turn"
@@ -104,7 +104,7 @@ class Troupe:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._log(tenant).open("ab"),
-            process_group=0,  # Ctrl-C is ours to answer
+            process_group=0,  # we handle Ctrl-C ourselves
             preexec_fn=end_with_parent,
         )
         tenant.next_change = time.monotonic() + VISIT_SEC
@@ -113,7 +113,7 @@ class Troupe:
         return self._directory / f"{tenant.name}.log"
 
     def tick(self) -> None:
-        """Visitors come and go. Raises NodeError when a tenant ended that should not have."""
+        """Start and end visitors. Raises NodeError when another tenant has ended."""
         for tenant in self.tenants:
             code = tenant.process.poll() if tenant.process is not None else None
             if code is not None:
@@ -148,7 +148,7 @@ class Troupe:
 
 @contextlib.contextmanager
 def stage() -> Iterator[NodePlan]:
-    """Directories for a node that nobody else knows, removed at the end."""
+    """Directories for a separate node, removed at the end."""
     directory = Path(tempfile.mkdtemp(prefix="nvshare-demo-"))
     directory.chmod(0o711)
     slices = {"NVSHARE_SWITCH_TIME_MODE": "fixed", "NVSHARE_SWITCH_TIME_FIXED": str(SLICE_SEC)}
@@ -175,7 +175,7 @@ def what_to_try(plan: NodePlan) -> str:
 
 
 def _as_typed(path: Path) -> str:
-    """As somebody would write it who stands where we do."""
+    """As a user in our directory would write it."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
@@ -184,7 +184,7 @@ def story(tenants: list[Tenant]) -> str:
 
 
 def demo(seconds: float) -> list[TenantRow]:
-    """Show it for so long, or until a signal. What each got over the whole time. Raises NodeError."""
+    """Show it for this long, or until a signal; each tenant's share over the whole time. Raises NodeError."""
     with told_to_end() as wake, stage() as plan:
         node = Node(plan)
         node.start()

@@ -1,13 +1,14 @@
 """Runs a command as if it had been called directly: signals, terminal and exit code pass through.
 
 1. The command stays in our process group. The terminal's own signals (Ctrl-C, Ctrl-Z, a new window size)
-   reach it from the kernel; what a process sent to us is passed on. So pipelines and interactive programs
-   work. What a process sends to the whole group the command gets twice: nothing tells the two apart.
-2. When the command is stopped by job control, so are we, for the shell to see; a SIGSTOP from elsewhere is
-   between its sender and the command.
-3. We adopt what the command's children leave behind and reap it, so ancestors keep telling whose it is. We
-   end with the command; what still runs then goes on.
-4. The exit code is the shell's: 128 and the signal's number when a signal ended the command, 127 when it was
+   reach it from the kernel; signals that a process sends to us are passed on. So pipelines and interactive
+   programs work. A signal that a process sends to the whole group reaches the command twice, since the two
+   cannot be told apart.
+2. When job control stops the command, we stop as well, for the shell to see. A SIGSTOP from elsewhere
+   concerns only its sender and the command.
+3. We adopt and reap orphans of the command, so that their ancestors still show their pod. We end with the
+   command; orphans that still run go on.
+4. The exit code is the shell's: 128 plus the signal's number when a signal ended the command, 127 when it was
    not found, 126 when it cannot be executed.
 """
 
@@ -27,8 +28,8 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _OUR_OWN: Final = frozenset(
     {
-        *(signal.SIGKILL, signal.SIGSTOP),  # nobody can catch them
-        *(signal.SIGCHLD, signal.SIGPIPE, signal.SIGTTIN, signal.SIGTTOU),  # of what we do ourselves
+        *(signal.SIGKILL, signal.SIGSTOP),  # they cannot be caught
+        *(signal.SIGCHLD, signal.SIGPIPE, signal.SIGTTIN, signal.SIGTTOU),  # caused by ourselves
         *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS),
     }
 )
@@ -37,7 +38,7 @@ _JOB_CONTROL: Final = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 
 
 class JobError(Exception):
-    """The command cannot be started; ``code`` is the shell's for it."""
+    """The command cannot be started; ``code`` is the shell's exit code for it."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -45,13 +46,13 @@ class JobError(Exception):
 
 
 def become_subreaper() -> None:
-    """What loses its parent below us becomes our child."""
+    """Orphans below us become our children."""
     if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> subprocess.Popen[bytes]:
-    # Ignored, as some parents leave it, nothing would tell us of the command's end.
+    # Inherited as ignored, it would hide the command's end.
     of_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def as_we_found_it() -> None:
@@ -72,7 +73,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str], mask: set[int
 
 
 def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Start the command, pass on what comes for it, return its exit code. Raises JobError."""
+    """Start the command, pass signals on, return its exit code. Raises JobError."""
     become_subreaper()
     watched = _PASSED_ON | {signal.SIGCHLD}
     mask: set[int] = set(signal.pthread_sigmask(signal.SIG_BLOCK, watched))
@@ -90,7 +91,7 @@ def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _reap(command_pid: int) -> int | None:
-    """Every child that has changed; the wait status of the command if it has ended."""
+    """Reap every child that has changed; the command's wait status if it has ended."""
     ended = None
     while True:
         try:
@@ -114,7 +115,7 @@ def _stop_too() -> None:
 
 
 def adopted() -> list[int]:
-    """Pids of children we have now."""
+    """Pids of our present children."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]

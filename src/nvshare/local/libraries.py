@@ -1,4 +1,4 @@
-"""Where the library is that programs are started with."""
+"""Finds the library that programs are started with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class InterposerMissingError(Exception):
 
 
 def interposer_library() -> Path:
-    """As installed with the package, or as the repository builds it."""
+    """Installed with the package, or built in the repository."""
     places = (_PACKAGE / "lib" / INTERPOSER, _PACKAGE.parents[1] / "build" / "interposer" / INTERPOSER)
     for place in places:
         if place.exists():

@@ -1,4 +1,4 @@
-"""Which limits hold for a pod and who set them, in a sentence for people."""
+"""A sentence about the limits of a pod and who set them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def memory_words(limits: dict[str, Any]) -> str:
 
 
 def describe(answer: dict[str, Any], core_percent: int | None = None, memory_bytes: int | None = None) -> str:
-    """What the daemon answers on a pod's limits; the figures are what was asked for just now, if anything."""
+    """From the daemon's answer; the figures are those requested just now, if any."""
     limits, asked = answer["limits"], answer["asked"]
     if core_percent is None and asked["core_source"] != NO_SOURCE:
         core_percent = asked["core_percent"]
@@ -40,7 +40,7 @@ def describe(answer: dict[str, Any], core_percent: int | None = None, memory_byt
             f"not the {format_bytes(memory_bytes)} asked for" if memory_bytes else "none was asked for"
         )
     words = f"{core_words(limits)}{_notes(core)}, {memory_words(limits)}{_notes(memory)}"
-    own = answer["asker"]  # what he has set himself he can take back
+    own = answer["asker"]  # the requester can take back what it set itself
     if (len(core) > 1 and limits["core_source"] == own) or (
         len(memory) > 1 and limits["memory_source"] == own
     ):
@@ -49,7 +49,7 @@ def describe(answer: dict[str, Any], core_percent: int | None = None, memory_byt
 
 
 def origin(answer: dict[str, Any], which: str) -> str:
-    """Who set the limit, as ``which`` names him; empty if nobody did."""
+    """Who set the limit; empty if nobody did."""
     source = answer["limits"][which]
     if source == "ctl" and answer["asker"] == "user":
         return _BY_ROOT
@@ -57,7 +57,7 @@ def origin(answer: dict[str, Any], which: str) -> str:
 
 
 def says_anything(answer: dict[str, Any]) -> bool:
-    """Whether there is a limit, or somebody asked for one."""
+    """Whether there is a limit, or one was requested."""
     return bool(answer["said"]) or describe(answer) != "no quota, no memory limit"
 
 

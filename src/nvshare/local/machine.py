@@ -14,7 +14,7 @@ _ANSWER_SEC: Final = 5
 
 class MachineNode(NamedTuple):
     permitted: bool
-    gpus: frozenset[str] = frozenset()  # UUIDs; of one that does not let us in nobody knows
+    gpus: frozenset[str] = frozenset()  # UUIDs; not known of a node that denies access
 
     def may_serve(self, gpus: frozenset[str]) -> bool:
         return not self.permitted or bool(self.gpus & gpus)

@@ -1,4 +1,4 @@
-"""A port for the metrics of a local node: on this machine alone, the usual one or the next that is free."""
+"""A port for the metrics of a local node: on loopback, the usual one or the next free one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ LOOPBACK: Final = "127.0.0.1"
 FIRST_PORT: Final = 9402
 PORTS_MAX: Final = 50
 OFF: Final = ("0", "false")
-_ANSWER_SEC: Final = 30  # of a daemon on a busy machine; where nobody listens it takes none
+_ANSWER_SEC: Final = 30  # a busy machine's daemon needs it; a closed port answers at once
 
 
 def free_port(first: int = FIRST_PORT) -> int | None:
-    """None if so many in a row are taken."""
+    """None if this many in a row are taken."""
     for port in range(first, min(first + PORTS_MAX, 65_536)):
         with socket.socket() as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -28,19 +28,19 @@ def free_port(first: int = FIRST_PORT) -> int | None:
 
 
 def metrics_settings(said: Mapping[str, str], first: int = FIRST_PORT) -> dict[str, str]:
-    """Metrics, and on this machine alone: each of the two unless somebody has said what he wants of it."""
+    """Metrics on, and on loopback: each unless the settings say otherwise."""
     wanted, address = said.get("NVSHARE_METRICS_ENABLE"), said.get("NVSHARE_METRICS_ADDR")
     enable = {} if wanted else {"NVSHARE_METRICS_ENABLE": "1"}
     if address or wanted in OFF:
         return enable
     port = free_port(first)
     if port is None and not wanted:
-        return {}  # nobody has asked for them
+        return {}  # they were not requested
     return {**enable, "NVSHARE_METRICS_ADDR": f"{LOOPBACK}:{port or first}"}
 
 
 def was_taken_meanwhile(settings: Mapping[str, str], complaint: str) -> int | None:
-    """The port, if the daemon complains that somebody took it between our look and its own."""
+    """The port, if the daemon reports that it was taken between our check and its own."""
     address = settings.get("NVSHARE_METRICS_ADDR", "")
     if not address or f"NVSHARE_METRICS_ADDR={address}:" not in complaint:
         return None
@@ -48,7 +48,7 @@ def was_taken_meanwhile(settings: Mapping[str, str], complaint: str) -> int | No
 
 
 def tell_of_metrics(settings: Mapping[str, str]) -> str:
-    """Where metrics are, if the daemon really answers there; empty if it does not."""
+    """The address of the metrics, if the daemon answers there; empty if it does not."""
     address = settings.get("NVSHARE_METRICS_ADDR", "")
     if not address:
         return ""

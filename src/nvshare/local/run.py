@@ -1,11 +1,12 @@
 """``nvshare run``: a command as a local pod of the node that is up.
 
-1. The daemon is told first: from then on every child of ours is the pod's, by our cgroup or as our
-   descendant. Nothing that the command says about itself changes that.
-2. The command gets the library in front of whatever else is preloaded, and the daemon's directory. Limits are
-   not in its environment: they are the daemon's, so they can be changed while it runs.
+1. The run is registered first. From then on every child of ours belongs to the pod, by our cgroup or as our
+   descendant, whatever it says about itself.
+2. The command gets our library in front of others that are preloaded, and the daemon's directory. Limits are
+   not in its environment: the daemon has them, so they can change while it runs.
 3. Where the GPUs are simulated, the command gets the simulated driver, and we say so.
-4. Which limits hold, and who set them, is said before the command starts: they need not be those asked for.
+4. The limits in force, and who set them, are shown before the command starts: they may differ from those
+   requested.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from nvshare.sim.gpu import SimulatorError, library_directory
 
 
 class RunInputError(Exception):
-    """What was asked for cannot be meant."""
+    """The command line makes no sense."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     command: Sequence[str]
     pod: str
@@ -47,13 +48,13 @@ class RunOrder:
 
 
 def default_pod_name(command: str) -> str:
-    """The command's name in a pod's letters, and our pid."""
+    """The command's name in the letters of a pod name, and our pid."""
     name = re.sub(r"[^a-z0-9.-]+", "-", Path(command).name.lower()).strip("-.")[:100]
     return f"{name or 'run'}-{os.getpid()}"
 
 
 def choose_gpus(text: str, gpus: list[dict[str, Any]]) -> list[str]:
-    """UUIDs of the GPUs that are meant: by index, UUID, the beginning of one, a list, or all."""
+    """UUIDs of the selected GPUs: by index, UUID, the beginning of one, a list, or all."""
     devices = tuple(Device(gpu["gpu"], gpu["total_bytes"], gpu["index"]) for gpu in gpus)
     known = ", ".join(f"{device.number} ({device.key})" for device in devices) or "none is known"
     accepted = f"accepted: all, or one or more of {known}"
@@ -67,7 +68,7 @@ def choose_gpus(text: str, gpus: list[dict[str, Any]]) -> list[str]:
 
 
 def beyond_memory(limit_bytes: int, gpus: list[dict[str, Any]]) -> str:
-    """On which GPUs a memory limit limits nothing, because they have less; empty if on none."""
+    """The GPUs with less memory than a limit, which therefore limits nothing; empty if there are none."""
     smaller = [gpu for gpu in gpus if 0 < gpu["total_bytes"] < limit_bytes]
     if not smaller:
         return ""
@@ -78,7 +79,7 @@ def beyond_memory(limit_bytes: int, gpus: list[dict[str, Any]]) -> str:
 def job_environment(
     inherited: Mapping[str, str], sock_dir: str, library: Path, simulated: Simulated | None
 ) -> dict[str, str]:
-    """What the command needs beside what it would have had anyway."""
+    """Variables that the command needs in addition."""
     environment = {**inherited, "NVSHARE_SOCK_DIR": sock_dir}
     environment["LD_PRELOAD"] = search_path(str(library), inherited.get("LD_PRELOAD", ""))
     if simulated is not None:
@@ -91,12 +92,12 @@ def _say(text: str) -> None:
 
 
 def _simulated(status: dict[str, Any]) -> Simulated | None:
-    """The cards are the daemon's; their driver is the one that we were installed with."""
-    told = status["simulated"]
-    if told is None:
+    """The cards are the daemon's; their driver is the one of our own installation."""
+    simulated = status["simulated"]
+    if simulated is None:
         return None
     try:
-        return Simulated(told["cards"], told["directory"], str(library_directory()))
+        return Simulated(simulated["cards"], simulated["directory"], str(library_directory()))
     except SimulatorError as error:
         raise InterposerMissingError(str(error)) from error
 

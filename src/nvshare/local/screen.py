@@ -1,4 +1,4 @@
-"""Shows a node that is up, until told to end: a live table on a terminal, else a few lines now and then."""
+"""Shows a node that is up: a live table on a terminal, else a few lines now and then."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LINES_EVERY_SEC: Final = 10.0
 _LATELY_LOOKS: Final = 60
 _TABLE: Final = 2
 _BY_IMPORTANCE: Final = (_TABLE, 3, 0, 1)
-"""Of head, story, table and foot."""
+"""Importance of head, story, table and foot."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def told_to_end() -> Iterator[int]:
-    """A descriptor that can be read once a signal has asked us to end."""
+    """A descriptor that becomes readable when a signal asks us to end."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
 
@@ -58,7 +58,7 @@ def was_told(reading: int) -> bool:
 
 
 def _own_console() -> Console:
-    """As large as the window is at each moment, and not as it was when the shell exported its size."""
+    """The present size of the window, not the one that the shell exported."""
     fixed = ("COLUMNS", "LINES")
     return Console(_environ={name: text for name, text in os.environ.items() if name not in fixed})
 
@@ -86,10 +86,10 @@ class Stack:
 
 
 class Screen:
-    """One node's summary: ``head`` tells of the node, ``foot`` what to do with it, ``story`` who is there.
+    """One node's summary: ``head`` describes the node, ``foot`` what to do with it, ``story`` its tenants.
 
-    On a terminal it has a screen of its own, which is drawn anew every second: so it survives any change of
-    the window's size. What ``head`` says is also left above it.
+    On a terminal it has a screen of its own, redrawn every second, so that it survives any change of the
+    window's size. ``head`` is also printed above it.
     """
 
     def __init__(self, node: Node, head: str, foot: str, story: str = "") -> None:
@@ -105,7 +105,7 @@ class Screen:
         try:
             look = Look.of(self._node.control.ask("GET", "/v1/gpus"))
         except NoDaemon:
-            return  # it is being started again; the last look stays
+            return  # the daemon restarts; the last figures stay
         self.summary.add(look)
         self.totals.add(look, self.summary.rows())
 
@@ -117,13 +117,13 @@ class Screen:
         if self._node.restarts:
             title += f"; the daemon was restarted {times(self._node.restarts)}"
         parts = [Text(f"{text}\n") if text else Group() for text in (self._head, self._story, "", self._foot)]
-        # As tall as it was lately: what stands around it is not to come and go with visitors.
+        # As tall as it was lately, so that the parts around it do not move with every visitor.
         self._lately.append(len(rows))
         parts[_TABLE] = Group(as_table(rows, title), Text("\n" * (max(self._lately) - len(rows))))
         return Stack(parts, _BY_IMPORTANCE)
 
     def show(self, wake: int, seconds: float | None = None, tick: Callable[[], None] = lambda: None) -> None:
-        """For so long, or until ``wake`` can be read. ``tick`` is called at each look."""
+        """For this long, or until ``wake`` is readable. ``tick`` is called each time."""
         deadline = None if seconds is None else time.monotonic() + seconds
         if on_terminal():
             console = _own_console()
@@ -147,7 +147,7 @@ class Screen:
 
 
 class _Lines:
-    """Plain lines, seldom enough to be read."""
+    """Plain lines, few enough to be read."""
 
     def __init__(self, summary: Summary) -> None:
         self._summary = summary

@@ -1,9 +1,9 @@
-"""The simulated cards of a node: which UUIDs they have, and who can reach them.
+"""The simulated cards of a node: their UUIDs, and who can reach them.
 
-1. A node's cards have the same UUIDs each time it is up, as real ones would: programs that go on over
-   ``nvshare down`` and ``up`` find them again. They are made from the boot and the node's directory.
-2. Root's cards are for those whom root's node serves. They are files that these users may write, as the
-   driver in their programs does, so they stand in a directory of their own; what is private stays so.
+1. A node's cards have the same UUIDs each time it is up, like real ones, so that programs that run on over
+   ``nvshare down`` and ``up`` find them again. They are derived from the boot and the node's directory.
+2. Root's cards are for the users that root's node serves. They are files that these users may write, as the
+   driver in their programs does. So they are in a directory of their own, apart from private files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROOT: Final = 0
 
 
 def make_cards(directory: Path, cards: str, node: Path, users: Users | None) -> Simulated:
-    """Anew, whatever was there. ``users``: who may use them beside us. Raises SimulatorError and OSError."""
+    """Make them anew. ``users``: who may use them beside us. Raises SimulatorError and OSError."""
     shutil.rmtree(directory, ignore_errors=True)
     os.close(directories.make(directory, directories.PRIVATE_DIR_MODE))
     seed = hashlib.sha256(f"{boot_id()} {os.geteuid()} {node}".encode()).digest()

@@ -1,8 +1,8 @@
-"""What ``nvshare up`` leaves for ``run`` and ``down`` to find: one small file beside the control socket.
+"""The state of a node for ``run`` and ``down``: one small file beside the control socket.
 
-1. The file stands in a directory that is locked as long as the node is up, so a file without a lock is left
-   over from a node that was killed, and the next one may take its place.
-2. A pid is believed only together with its start time.
+1. The file is in a directory that is locked while the node is up. A file without a lock is left over from a
+   node that was killed, and the next node replaces it.
+2. A pid counts only together with its start time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def search_path(first: str, rest: str) -> str:
 
 
 class Simulated(msgspec.Struct, frozen=True):
-    """Cards that are not there."""
+    """Simulated cards."""
 
     cards: str
     directory: str
     libraries: str
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """What a program needs to find them, and their driver before any other."""
+        """The variables with which a program finds them, and their driver before any other."""
         return {
             "NVSHARE_SIM": self.cards,
             "NVSHARE_SIM_DIR": self.directory,
@@ -80,7 +80,7 @@ def read_state(private_dir: Path) -> NodeState | None:
 
 
 def lock_node(private_dir: Path) -> int:
-    """Lock the node's directory, made if need be. Raises DirectoryTaken or DirectoryError."""
+    """Lock the node's directory, and make it if necessary. Raises DirectoryTaken or DirectoryError."""
     directory = node_directory(private_dir)
     for _ in range(_ATTEMPTS_MAX):
         os.close(directories.make(private_dir, directories.PRIVATE_DIR_MODE))
@@ -90,12 +90,12 @@ def lock_node(private_dir: Path) -> int:
                 return descriptor
         except FileNotFoundError:
             pass
-        os.close(descriptor)  # the last owner removed what we have just locked
+        os.close(descriptor)  # its previous owner removed the directory that we locked
     raise directories.DirectoryError(f"{directory} does not stay where it is")
 
 
 def write_failure(private_dir: Path, why: str) -> None:
-    """Why a node in the background ended that nobody told to; kept until the next one starts."""
+    """Why a node in the background ended by itself; kept until the next one starts."""
     (private_dir / _FAILURE).write_text(why)
 
 

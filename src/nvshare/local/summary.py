@@ -1,8 +1,8 @@
-"""Who asked for how much of a GPU and got it: the table of ``nvshare up`` and of the demo.
+"""How much of a GPU each tenant asked for and got: the table of ``nvshare up`` and of the demo.
 
-What a tenant got is GPU time in the daemon's books, as a part of the time between two looks: what it was
-billed, or, without a quota, how long it held the GPU, since such a hold is settled only when it ends. A look
-is one answer of the daemon; the older ones, a bounded number, give the window.
+A tenant's share is its GPU time in the daemon's account, relative to the time between two answers: its billed
+time, or, without a quota, the time it held the GPU, since such a hold is billed only when it ends. A bounded
+number of older answers gives the window.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TenantRow(NamedTuple):
     gpu: str
     gpu_index: int
     asked_percent: int
-    due_percent: float | None  # what the other tenants leave of that; None without a quota
+    due_percent: float | None  # the rest that the other tenants leave of that; None without a quota
     share: bool
     got_percent: float | None  # None: not known, because it is new, or scheduling is off
     used_bytes: int
@@ -60,17 +60,17 @@ def _percent(value: float | None) -> str:
 
 
 def _is_here(tenant: dict[str, Any]) -> bool:
-    """With processes. Of one that has left the daemon keeps the account, without its limits, for a while."""
+    """With processes. The daemon keeps the account of a pod that has left for a while, without its limits."""
     return bool(tenant["clients"]) or tenant["explanation"]["reason"] == "resume"
 
 
 def gpu_name(gpu: dict[str, Any]) -> str:
-    """Of a GPU in an answer of the daemon: what the driver calls it, and whether it is real."""
+    """Name and kind of a GPU, from the daemon's answer."""
     return f"{gpu['name'] or 'GPU'} (simulated)" if gpu["simulated"] else gpu["name"] or "-"
 
 
 class Look(NamedTuple):
-    """The daemon's books at one moment."""
+    """The daemon's account at one moment."""
 
     now_ns: int
     tenants: dict[tuple[str, str], dict[str, Any]]  # by GPU and pod
@@ -89,7 +89,7 @@ class Look(NamedTuple):
         return cls(answer["now_ns"], tenants, {gpu["gpu"]: gpu["index"] for gpu in gpus})
 
     def used_since(self, before: Look, key: tuple[str, str]) -> int | None:
-        """Nanoseconds of the GPU; None if it was not there then, or has a new account since."""
+        """Nanoseconds of the GPU; None if it was not there, or has a new account since."""
         now, then = self.tenants.get(key), before.tenants.get(key)
         if now is None or then is None or now["gpu_time_ns"] < then["gpu_time_ns"]:
             return None
@@ -97,7 +97,7 @@ class Look(NamedTuple):
 
 
 class Summary:
-    """The last looks."""
+    """The latest answers."""
 
     def __init__(self, looks: int = WINDOW_LOOKS) -> None:
         self._looks: deque[Look] = deque(maxlen=looks)
@@ -132,7 +132,7 @@ class Summary:
 
 
 class _Total(NamedTuple):
-    """What one tenant had of the time since it first asked for the GPU, while it was there."""
+    """A tenant's part of the time since it first asked for the GPU."""
 
     row: TenantRow
     asked: bool = False
@@ -141,7 +141,7 @@ class _Total(NamedTuple):
 
 
 class Totals:
-    """What each tenant got over many looks; of the latest hundred tenants."""
+    """Each tenant's total over many answers, for the latest hundred tenants."""
 
     def __init__(self) -> None:
         self._last: Look | None = None
@@ -180,7 +180,7 @@ def _order(row: TenantRow) -> tuple[int, str]:
 
 
 def _state(explanation: dict[str, Any]) -> str:
-    """A word for people; between two turns of some milliseconds a tenant that works counts as running."""
+    """One word for people; a working tenant between two turns of some milliseconds counts as running."""
     return _STATES.get(explanation["reason"], str(explanation["state"]))
 
 
@@ -200,7 +200,7 @@ def as_table(rows: Iterable[TenantRow], title: str) -> FittedTable:
 
 
 def as_lines(rows: Iterable[TenantRow]) -> list[str]:
-    """For those who read no tables: a line a tenant."""
+    """One line per tenant, where there is no table."""
     return [
         f"gpu {row.gpu_index}  {row.pod}: "
         + ", ".join(
@@ -211,5 +211,5 @@ def as_lines(rows: Iterable[TenantRow]) -> list[str]:
 
 
 def on_terminal() -> bool:
-    """One that can show a table which changes."""
+    """Whether it can show a table that changes."""
     return sys.stdout.isatty() and not Console().is_dumb_terminal

@@ -1,9 +1,9 @@
 """A node for one machine: its GPUs or simulated ones, and a daemon that is kept alive.
 
-1. The daemon is a child process. It ends with us, however we end; when it dies of itself it is started again,
-   a bounded number of times a minute. Programs outlive that, as they outlive any restart.
-2. Real GPUs are taken when NVML tells of any; else, or on demand, simulated ones, and that is always said.
-3. Nothing of a node outlives it but what the daemon keeps for its next life: checkpoint and token.
+1. The daemon is a child process. It ends with us, however we end. If it dies by itself it is started again, a
+   bounded number of times a minute; programs survive that like any restart.
+2. Real GPUs are used if NVML reports any, else simulated ones, or on demand; the latter is always said.
+3. Nothing of a node outlives it, except what the daemon keeps for the next one: checkpoint and token.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class NodeError(Exception):
-    """The node cannot be what was asked; ``code`` is the exit code for it."""
+    """The node cannot start as requested; ``code`` is the exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -72,12 +72,12 @@ class NodeError(Exception):
 
 
 class _KilledAtStartError(NodeError):
-    """The daemon was ended by a signal before it answered: nothing is wrong with what it was told."""
+    """A signal ended the daemon before it answered; its settings are not at fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """What a node is to be."""
+    """The options of a node."""
 
     sock_dir: Path
     private_dir: Path
@@ -97,7 +97,7 @@ class NodePlan:
 
 
 def _why_no_real_gpus() -> str:
-    """Empty if NVML tells of GPUs that are none of ours."""
+    """Empty if NVML reports GPUs that are not simulated by us."""
     try:
         library = ctypes.CDLL(_NVML)
     except OSError as error:
@@ -121,7 +121,7 @@ def _simulate(plan: NodePlan, cards: str) -> Simulated:
 
 
 class _LogFile(RotatingFileHandler):
-    """Loses lines that cannot be written, on a full disk for example, and says nothing on the terminal."""
+    """Drops lines that cannot be written, for example to a full disk, without a message on the terminal."""
 
     def handleError(self, record: LogRecord) -> None:  # noqa: N802 - logging's own name
         del record
@@ -132,7 +132,7 @@ class _LogFile(RotatingFileHandler):
 
 
 class _DaemonLog:
-    """The daemon's lines: a bounded file, and the last of them for messages."""
+    """The daemon's log: a bounded file, and its last lines for messages."""
 
     def __init__(self, path: Path) -> None:
         self.last: deque[str] = deque(maxlen=_LOG_LINES)
@@ -151,7 +151,7 @@ class _DaemonLog:
                 self._file.handle(LogRecord("daemon", INFO, "", 0, line.rstrip("\n"), None, None))
 
     def finish(self) -> None:
-        """Until all that was said is here."""
+        """Wait until the log is complete."""
         for thread in self._threads:
             thread.join(END_SEC)
 
@@ -161,7 +161,7 @@ class _DaemonLog:
 
 
 def plain_words(line: str) -> str:
-    """A line of the daemon's log without time and level, to be part of a message."""
+    """A line of the daemon's log without time and level, as part of a message."""
     with contextlib.suppress(ValueError, TypeError, KeyError):
         return str(json.loads(line)["event"])
     return _STAMP.sub("", line)
@@ -173,15 +173,15 @@ def end_with_parent() -> None:
 
 
 class Node:
-    """One that is up between ``start`` and ``stop``."""
+    """A node that is up between ``start`` and ``stop``."""
 
     def __init__(self, plan: NodePlan) -> None:
         self.plan = plan
         self.control = ControlClient(plan.private_dir)
         self.restarts = 0
         self.metrics: dict[str, str] = {}
-        self.why_simulated = ""  # though nobody asked for it
-        self.machine: MachineNode | None = None  # root's, if we are a plain user's
+        self.why_simulated = ""  # although it was not requested
+        self.machine: MachineNode | None = None  # root's node, if we are a plain user
         self._restarted_at: deque[float] = deque(maxlen=RESTARTS_PER_MINUTE)
         self._simulated: Simulated | None = None
         self._daemon: subprocess.Popen[str] | None = None
@@ -198,7 +198,7 @@ class Node:
         return self._daemon.pid
 
     def start(self) -> None:
-        """Return when the daemon answers. Raises NodeError, and leaves nothing behind then."""
+        """Returns when the daemon answers. Raises NodeError and leaves nothing behind."""
         try:
             self._lock = lock_node(self.plan.private_dir)
             forget_failure(self.plan.private_dir)
@@ -239,7 +239,7 @@ class Node:
         write_state(plan.private_dir, state)
 
     def _leave_real_gpus_to(self, machine: MachineNode) -> None:
-        """Two nodes on one GPU know nothing of each other."""
+        """Two nodes on one GPU would not know of each other."""
         if machine.may_serve(frozenset(device.key for device in nvml.read_devices_within(_NVML_SEC))):
             uses = "`nvshare run` uses it" if machine.permitted else "`nvshare run` says how to be let in"
             raise NodeError(
@@ -256,7 +256,7 @@ class Node:
         return environment
 
     def _start_daemon(self) -> None:
-        """On another port for metrics when somebody was quicker to take the one we chose."""
+        """On another port for metrics if the chosen one was taken meanwhile."""
         for _ in range(_PORT_ATTEMPTS_MAX):
             try:
                 self._start_process()
@@ -280,7 +280,7 @@ class Node:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            process_group=0,  # Ctrl-C is ours to answer
+            process_group=0,  # we handle Ctrl-C ourselves
             preexec_fn=end_with_parent,
         )
         assert self._log is not None
@@ -309,7 +309,7 @@ class Node:
         return plain_words(self._log.last[-1]) if self._log.last else "it said nothing"
 
     def watch(self, seconds: float, wake: int = -1) -> None:
-        """Keep the daemon alive for so long, or until ``wake`` can be read. Raises NodeError."""
+        """Keep the daemon alive for this long, or until ``wake`` is readable. Raises NodeError."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             assert self._daemon is not None
@@ -336,11 +336,11 @@ class Node:
             )
         self._restarted_at.append(now)
         self.restarts += 1
-        with contextlib.suppress(_KilledAtStartError):  # the next look finds it dead, and counts that too
+        with contextlib.suppress(_KilledAtStartError):  # the next check finds and counts it
             self._start_daemon()
 
     def stop(self) -> None:
-        """End the daemon and remove what was the node's."""
+        """End the daemon and remove the node's files."""
         if self._daemon is not None and self._daemon.poll() is None:
             self._daemon.terminate()
             try:

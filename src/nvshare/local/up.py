@@ -25,14 +25,14 @@ _ANSWER_BYTES_MAX: Final = 65_536
 
 
 class Answer(msgspec.Struct):
-    """What a detached node tells the command that started it."""
+    """The message of a detached node to the command that started it."""
 
     text: str
     code: int
 
 
 def describe(node: Node) -> str:
-    """Which GPUs, whether they are real, and where the sockets are. Raises NodeError."""
+    """The GPUs, whether they are real, and the sockets. Raises NodeError."""
     try:
         gpus = node.control.ask("GET", "/v1/gpus")["gpus"]
     except NoDaemon as error:
@@ -59,7 +59,7 @@ HINT: Final = "use it: nvshare run --gpu-core-limit 30 --gpu-memory-limit 4Gi --
 
 
 def up(plan: NodePlan) -> str:
-    """Until a signal ends it; what to say at the end. Raises NodeError."""
+    """Until a signal ends it; the final message. Raises NodeError."""
     with told_to_end() as wake:
         node = Node(plan)
         node.start()
@@ -82,7 +82,7 @@ def _clients(node: Node) -> int:
 
 
 def detach(plan: NodePlan) -> Answer:
-    """The same in the background; returns when it is ready or cannot be."""
+    """The same in the background; returns when it is ready or has failed."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.close(reading)

@@ -1,1 +1,1 @@
-"""Whose process is it: from the kernel, never from what a process says about itself."""
+"""Which tenant a process belongs to: from the kernel, never from what a process says about itself."""

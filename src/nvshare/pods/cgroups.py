@@ -1,13 +1,13 @@
-"""Which pod or container a process is in, from /proc/PID/cgroup.
+"""The pod or container a process is in, from /proc/PID/cgroup.
 
-1. The first pod or container from the root counts. A process can make cgroups only below its own, so what it
-   can imitate stands behind what is true.
-2. What stands below ``user.slice`` was delegated to a user, who can name it as he likes: no pod is there, and
-   a container found there carries the user's name, so that one user cannot enter another's tenant.
-3. cgroup v1 lists a path for each hierarchy. A pod's process is in the pod in all that the runtime manages,
-   so any of them may tell, the first in the file first.
+1. The first pod or container from the root counts. A process can make cgroups only below its own, so an
+   imitation always comes after the real one.
+2. Cgroups below ``user.slice`` are delegated to a user, who can name them freely. No pod is found there, and
+   a container found there carries the user's number, so that no user can enter another's tenant.
+3. cgroup v1 lists a path for each hierarchy. A process of a pod is in the pod in all that the runtime
+   manages, so any of them counts, in the order of the file.
 4. A cgroup that ``nvshare run`` made is known by its whole path in its hierarchy, as the kernel shows it for
-   a process that is in it. Its name says nothing: whoever makes one like it elsewhere has another path.
+   a process in it. Its name proves nothing: an imitation elsewhere has another path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _USER: Final = re.compile(r"user-(?P<number>[0-9]+)\.slice")
 
 
 class Place(NamedTuple):
-    """Where a process is. At most one of the two is set; both empty: in no container."""
+    """At most one of the two is set; both empty: the process is in no container."""
 
     pod_uid: str = ""
     container: str = ""
@@ -42,10 +42,10 @@ class Place(NamedTuple):
 
 HOST: Final = Place()
 UNSEEN: Final = Place(container="?")
-"""Of a process that ended before anybody looked: in no place that has rights."""
+"""Of a process that ended before it could be examined: a place without rights."""
 NESTED_RUNS_MAX: Final = 16
 RUN_PREFIX: Final = "nvshare-run-"
-"""How the names of cgroups begin that ``nvshare run`` makes."""
+"""Names of cgroups that ``nvshare run`` makes begin with this."""
 
 
 def _place_of_path(path: str) -> Place:
@@ -69,13 +69,13 @@ def _place_of_path(path: str) -> Place:
 
 
 def _hierarchies(cgroup_file: str) -> list[tuple[str, str]]:
-    """Controllers and path, a line each; version 2 has no controllers there."""
+    """Controllers and path of each line; version 2 has no controllers."""
     fields = (line.split(":", 2) for line in cgroup_file.splitlines())
     return [(row[1], row[2]) for row in fields if len(row) == 3]
 
 
 def run_cgroups_of(cgroup_file: str) -> tuple[str, ...]:
-    """Cgroups around a process that look like those of runs, the innermost first."""
+    """Cgroups around a process that look like those of runs, innermost first."""
     found = []
     for controllers, path in _hierarchies(cgroup_file):
         parts = path.split("/")
@@ -86,7 +86,7 @@ def run_cgroups_of(cgroup_file: str) -> tuple[str, ...]:
 
 
 def place_of(cgroup_file: str) -> Place:
-    """The place told by the text of a /proc/PID/cgroup."""
+    """The place that the text of a /proc/PID/cgroup shows."""
     places = [_place_of_path(path) for _, path in _hierarchies(cgroup_file)]
     for place in places:
         if place.pod_uid:

@@ -1,10 +1,10 @@
-"""Who is at the other end of a socket, as the kernel tells it.
+"""The process at the other end of a socket, as identified by the kernel.
 
-1. A pidfd of the peer is held before anything is read about it. A process that the pidfd still shows alive
-   after the reading was the one read about: its pid cannot have been given away meanwhile.
+1. A pidfd of the peer is held before anything is read about it. If the pidfd still shows it alive after the
+   reading, its pid was not reused meanwhile.
 2. Kernels without SO_PEERPIDFD give only the pid. Then start time and cgroup are read before and after the
-   pidfd is opened and must agree.
-3. pid 0 means that the peer's pid is in a namespace we cannot see; without a pid there is no identity.
+   pidfd is opened, and must agree.
+3. pid 0 means that the peer's pid is in a namespace we cannot see. Without a pid there is no identity.
 4. Only files of /proc are read that never wait for the process: stat and cgroup, not cmdline or environ.
 """
 
@@ -23,19 +23,19 @@ from nvshare.runtime.listener import EXHAUSTED, Exhausted
 
 SO_PEERPIDFD: Final = 77
 SO_PEERGROUPS: Final = 59
-_GROUPS_BYTES: Final = 1024  # as much as Python reads of a socket's option
+_GROUPS_BYTES: Final = 1024  # as much as Python reads of a socket option
 _CREDENTIALS: Final = struct.Struct("3i")
-_START_FIELD: Final = 19  # of what follows the command's closing bracket; field 22 of the manual page
+_START_FIELD: Final = 19  # after the command's closing bracket; field 22 in the manual page
 _PARENT_FIELD: Final = 1
-_CODE_FIELD: Final = 23  # where the program's code begins
-_STACK_FIELD: Final = 25  # where its stack begins; 0 if we may not know
+_CODE_FIELD: Final = 23  # start of the program's code
+_STACK_FIELD: Final = 25  # start of its stack; 0 if it is hidden from us
 _PROC_BYTES: Final = 65_536
 ANCESTORS_MAX: Final = 64
 PEER_DEAD: Final = "peer_dead"
 
 
 class IdentityError(Exception):
-    """The peer cannot be told; ``reason`` is one word for the answer, the log and a counter."""
+    """The peer cannot be identified; ``reason`` is one word for the answer, the log and a counter."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -43,7 +43,7 @@ class IdentityError(Exception):
 
 
 class Process(NamedTuple):
-    """One process for ever: a pid is reused, a pid with its start time is not."""
+    """One process for ever: a pid is reused, but not together with its start time."""
 
     pid: int
     start_ticks: int
@@ -56,9 +56,9 @@ class Peer(NamedTuple):
     uid: int
     place: Place
     run_cgroups: tuple[str, ...] = ()
-    command: str = ""  # its name as it says itself, for people
-    groups: frozenset[int] = frozenset()  # all of them
-    image: str = ""  # changes when the process executes another program; empty if we may not know
+    command: str = ""  # the process chooses it; for people
+    groups: frozenset[int] = frozenset()  # all of its groups
+    image: str = ""  # changes when the process executes another program; empty if it is hidden from us
 
     @property
     def owner(self) -> str:
@@ -81,7 +81,9 @@ def _read(path: str) -> bytes:
 
 
 def _stat(pid: int) -> tuple[str, list[bytes]]:
-    """The command, and what follows it. It stands in brackets and may contain anything, brackets too."""
+    """The command, and the fields behind it. The command is in brackets and may contain anything, even
+    brackets.
+    """
     head, _, rest = _read(f"/proc/{pid}/stat").rpartition(b")")
     return head.partition(b"(")[2].decode(errors="replace"), rest.split()
 
@@ -91,13 +93,13 @@ def _stat_fields(pid: int) -> list[bytes]:
 
 
 def _image_of(fields: list[bytes]) -> str:
-    """The kernel lays a program out at random addresses, so the next one has others, the same one too."""
+    """The kernel lays out each executed program at random addresses."""
     code, stack = fields[_CODE_FIELD], fields[_STACK_FIELD]
     return "" if stack == b"0" else f"{int(code):x}-{int(stack):x}"
 
 
 def command_of(pid: int) -> str:
-    """Of the process that has this pid now: its name as it says itself; empty if there is none."""
+    """The command of the process that has this pid now; empty if there is none."""
     try:
         return _stat(pid)[0]
     except OSError:
@@ -119,7 +121,7 @@ def pidfd_dead(pidfd: int) -> bool:
 
 
 def pidfd_pid(pidfd: int) -> int:
-    """Whose pidfd it is; -1 if that process has ended, or it is none."""
+    """The pid that a pidfd stands for; -1 if the process has ended, or it is no pidfd."""
     try:
         fields = _read(f"/proc/self/fdinfo/{pidfd}").split()
     except OSError:
@@ -151,7 +153,7 @@ def peer_credentials(connection: socket.socket) -> tuple[int, int, int]:
 
 
 def peer_groups(connection: socket.socket, pid: int, gid: int) -> frozenset[int]:
-    """Its group and the others it had when it connected; those it has now if they are very many."""
+    """Its groups when it connected; its present ones if there are very many."""
     try:
         raw = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, _GROUPS_BYTES)
         return frozenset({gid, *(number for (number,) in struct.iter_unpack("I", raw))})
@@ -179,7 +181,7 @@ def _peer_pidfd(connection: socket.socket, pid: int) -> int:
 
 
 def has_hung_up(connection: socket.socket) -> bool:
-    """And has said nothing, or it could be heard still."""
+    """The peer has closed the connection without sending anything."""
     try:
         return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
@@ -214,26 +216,26 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
 
 
 def unseen_peer(connection: socket.socket) -> Peer:
-    """One that has ended already: who connected is all that the kernel still tells."""
+    """A peer that has ended already: the kernel still knows the pid and the user that connected."""
     pid, uid, _gid = peer_credentials(connection)
     return Peer(Process(pid, 0), uid, UNSEEN)
 
 
 def others_in_containers(own: Place) -> bool:
-    """Whether anybody on this machine is in a container that is not ours. Takes long: call it in a thread."""
+    """Whether a process on this machine is in a container that is not ours. Slow: call it in a thread."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 place = place_of(_read(f"/proc/{name}/cgroup").decode(errors="surrogateescape"))
             except OSError:
-                continue  # it has ended, or is hidden from us, as nobody of our user is
+                continue  # it has ended, or is hidden from us, which a process of our own user is not
             if place.contained and place != own:
                 return True
     return False
 
 
 def run_cgroup_of(process: Process) -> str:
-    """The innermost cgroup around a process that a run may have made; empty if there is none."""
+    """The innermost cgroup of a run around a process; empty if there is none."""
     try:
         found = run_cgroups_of(_read(f"/proc/{process.pid}/cgroup").decode(errors="surrogateescape"))
     except OSError:
@@ -242,7 +244,7 @@ def run_cgroup_of(process: Process) -> str:
 
 
 def peer_of_pid(pid: int) -> Peer | None:
-    """The process that has this pid now, as if it had connected, but of no user; None if it is gone."""
+    """The process that has this pid now, as if it had connected, without its user; None if it is gone."""
     process = process_of(pid)
     try:
         cgroups = _read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape")
@@ -254,7 +256,7 @@ def peer_of_pid(pid: int) -> Peer | None:
 
 
 def ancestors(process: Process) -> list[Process]:
-    """The process and its parents, nearest first, as far as they can be told for certain."""
+    """The process and its ancestors, nearest first, as far as they are certain."""
     found: list[Process] = []
     pid = process.pid
     while pid > 0 and len(found) < ANCESTORS_MAX:
@@ -271,7 +273,7 @@ def ancestors(process: Process) -> list[Process]:
 
 
 def own_place() -> Place:
-    """Where we are ourselves."""
+    """The daemon's own place."""
     try:
         return place_of(_read("/proc/self/cgroup").decode(errors="surrogateescape"))
     except OSError:

@@ -1,7 +1,7 @@
-"""Every metric of the scheduler's port, one row each, in a file a subject.
+"""Every metric of the scheduler's port: one row each, one file per subject.
 
-From a row come the exposition, docs/metrics.md and the test that nothing is missing or beside it; dashboards
-pick from them by name. Names, labels and their order in rows that are FIXED never change.
+The exposition, docs/metrics.md and the completeness test are made from the rows; dashboards refer to them by
+name. Names, labels and label order of FIXED rows never change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SUBJECTS: Final = {
     "Scheduler": ("nvshare_scheduler_",),
     "The daemon and its sources": ("nvshare_",),
 }
-"""Heading -> what its metrics begin with; the first that fits."""
+"""Heading -> the prefix of its metrics; the first that fits."""
 
 _ROWS: Final = [
     *gpus.row.all,
@@ -31,7 +31,7 @@ _ROWS: Final = [
     *daemon.row.all,
 ]
 CATALOG: Final[dict[str, Metric]] = {row.name: row for row in _ROWS}
-"""By name, in the order in which they are shown."""
+"""By name, in display order."""
 assert len(CATALOG) == len(_ROWS), "a name is there twice"
 
 
