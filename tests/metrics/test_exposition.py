@@ -157,9 +157,9 @@ def test_what_a_scrape_did_not_use_is_forgotten() -> None:
         samples: list[Sample] = [((f"GPU-{number}-{row}", "0"), 1) for row in range(100)]
         exposition.render(Family(GPU_MEMORY_TOTAL, samples))
         exposition.end_scrape()
-    assert sum(len(texts) for texts in exposition._former.values()) == 100
+    assert sum(len(texts) for texts in exposition._previous.values()) == 100
     assert exposition._blocks == {}
-    assert all(texts.former == {} for texts in exposition._former.values()), "nor kept by a chain"
+    assert all(texts.previous == {} for texts in exposition._previous.values()), "nor kept by a chain"
 
 
 def test_a_histogram_is_cumulative() -> None:

@@ -269,11 +269,11 @@ def explain(context: Caller, pod: str) -> None:
             f"  quota: {_quota_words(tenant)}",
             f"  memory: {_memory_words(tenant)}",
         ]
-    for former in answer["expected_back"]:
+    for process in answer["expected_back"]:
         lines += [
-            f"{pod} on GPU {_known(former['gpu_index'], str)}: process {former['pid']} has not come back"
+            f"{pod} on GPU {_known(process['gpu_index'], str)}: process {process['pid']} has not come back"
             " since the daemon restarted",
-            f"  would help: continuing it if it is stopped, or nvshare ctl kill {former['pid']}",
+            f"  would help: continuing it if it is stopped, or nvshare ctl kill {process['pid']}",
         ]
     context.show(answer, *lines)
 

@@ -32,7 +32,7 @@ class Activity:
         return dict(self._worked_ns)
 
 
-def not_told_of(view: View, unknown: set[tuple[str, str]]) -> Iterator[None]:
+def unknown_activity(view: View, unknown: set[tuple[str, str]]) -> Iterator[None]:
     """Collect the pods whose activity neither the scheduler nor NVML knows."""
     if view.figures.scheduling_on:
         return

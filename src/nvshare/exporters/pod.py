@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, PodFiguresCopy, TenantCopy
-from nvshare.exporters.activity import not_told_of
+from nvshare.exporters.activity import unknown_activity
 from nvshare.exporters.joined import Joined
 from nvshare.exporters.names import is_program
 from nvshare.exporters.view import Families, View, families_of, in_batches
@@ -74,8 +74,8 @@ class Totals:
                 shown[row.key] = row.totals
                 rows.append(row)
             yield None
-        former, self._shown = self._shown, shown
-        yield from _freeing(former)
+        obsolete, self._shown = self._shown, shown
+        yield from _freeing(obsolete)
         yield from _last_times(view, rows)
         if view.names is not None:
             yield from self._join(rows, view.taken_ns)
@@ -118,10 +118,10 @@ def _counting(row: _Row, counters: list[int]) -> _Row:
     return row._replace(totals=_Shown(*counters[:totals]), figures=figures)
 
 
-def _freeing(former: dict[tuple[str, str], _Shown]) -> Iterator[None]:
-    while former:
-        for _ in range(min(len(former), ROWS_AT_ONCE)):
-            former.popitem()
+def _freeing(obsolete: dict[tuple[str, str], _Shown]) -> Iterator[None]:
+    while obsolete:
+        for _ in range(min(len(obsolete), ROWS_AT_ONCE)):
+            obsolete.popitem()
         yield None
 
 
@@ -179,7 +179,7 @@ def _of_departed(view: View, gpu: GpuCopy, pod: str, figures: PodFiguresCopy) ->
 
 def _last_times(view: View, rows: list[_Row]) -> Families:
     unknown: set[tuple[str, str]] = set()
-    yield from not_told_of(view, unknown)
+    yield from unknown_activity(view, unknown)
     worked: dict[tuple[str, str], float] = {}
     seen: dict[tuple[str, str], float] = {}
     for batch in in_batches(rows):

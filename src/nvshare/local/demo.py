@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from nvshare.local.screen import Screen, told_to_end
+from nvshare.local.screen import Screen, end_signal
 from nvshare.local.summary import TenantRow, as_lines, as_table, on_terminal
 from nvshare.local.supervisor import Node, NodeError, NodePlan, end_with_parent
 from nvshare.local.up import describe
@@ -185,7 +185,7 @@ def story(tenants: list[Tenant]) -> str:
 
 def demo(seconds: float) -> list[TenantRow]:
     """Show it for this long, or until a signal; each tenant's share over the whole time. Raises NodeError."""
-    with told_to_end() as wake, stage() as plan:
+    with end_signal() as wake, stage() as plan:
         node = Node(plan)
         node.start()
         try:

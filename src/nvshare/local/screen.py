@@ -30,7 +30,7 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def told_to_end() -> Iterator[int]:
+def end_signal() -> Iterator[int]:
     """A descriptor that becomes readable when a signal asks us to end."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -49,7 +49,7 @@ def told_to_end() -> Iterator[int]:
         os.close(writing)
 
 
-def was_told(reading: int) -> bool:
+def end_requested(reading: int) -> bool:
     os.set_blocking(reading, False)
     try:
         return bool(os.read(reading, 1))
@@ -139,7 +139,7 @@ class Screen:
     ) -> None:
         while deadline is None or time.monotonic() < deadline:
             self._node.watch(REFRESH_SEC, wake)
-            if was_told(wake):
+            if end_requested(wake):
                 return
             tick()
             self.look()

@@ -15,7 +15,7 @@ import msgspec
 from nvshare.client.control import NoDaemon
 from nvshare.core.units import counted, format_bytes
 from nvshare.local.ports import tell_of_metrics
-from nvshare.local.screen import Screen, told_to_end
+from nvshare.local.screen import Screen, end_signal
 from nvshare.local.state import read_failure, read_state, write_failure
 from nvshare.local.summary import gpu_name
 from nvshare.local.supervisor import END_SEC, Node, NodeError, NodePlan
@@ -60,7 +60,7 @@ HINT: Final = "use it: nvshare run --gpu-core-limit 30 --gpu-memory-limit 4Gi --
 
 def up(plan: NodePlan) -> str:
     """Until a signal ends it; the final message. Raises NodeError."""
-    with told_to_end() as wake:
+    with end_signal() as wake:
         node = Node(plan)
         node.start()
         try:
@@ -112,7 +112,7 @@ def _in_background(plan: NodePlan, writing: int) -> int:
 
 
 def _serve(plan: NodePlan, answer: Callable[[str, int], None]) -> int:
-    with told_to_end() as wake:
+    with end_signal() as wake:
         node = Node(plan)
         try:
             node.start()

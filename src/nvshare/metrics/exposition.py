@@ -61,13 +61,13 @@ class Exposition:
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[str, ...], _Texts] = {}
-        self._former: dict[tuple[str, ...], _Texts] = {}
+        self._previous: dict[tuple[str, ...], _Texts] = {}
 
     def ending_scrape(self) -> Iterator[None]:
         """Drop the texts that the scrape did not use, in steps: freeing takes time as well."""
-        forgotten, self._former, self._blocks = self._former, self._blocks, {}
-        for texts in self._former.values():
-            texts.former = {}  # else each scrape would keep all earlier ones
+        forgotten, self._previous, self._blocks = self._previous, self._blocks, {}
+        for texts in self._previous.values():
+            texts.previous = {}  # else each scrape would keep all earlier ones
         for blocks in forgotten.values():
             while blocks:
                 for _ in range(min(len(blocks), _FREED_AT_ONCE)):
@@ -99,7 +99,7 @@ class Exposition:
         """The texts of all label sets of a family; families with the same label names share them."""
         blocks = self._blocks.get(names)
         if blocks is None:
-            blocks = self._blocks[names] = _Texts(names, self._former.get(names, {}))
+            blocks = self._blocks[names] = _Texts(names, self._previous.get(names, {}))
         return blocks
 
     def _histogram(self, metric: Metric, labels: tuple[str, ...], value: object) -> str:
@@ -117,15 +117,15 @@ class Exposition:
 class _Texts(dict[tuple[str, ...], str]):
     """Label values -> ``{name="value",...}``, made on first use."""
 
-    __slots__ = ("_names", "former")
+    __slots__ = ("_names", "previous")
 
-    def __init__(self, names: tuple[str, ...], former: dict[tuple[str, ...], str]) -> None:
+    def __init__(self, names: tuple[str, ...], previous: dict[tuple[str, ...], str]) -> None:
         super().__init__()
         self._names = names
-        self.former = former
+        self.previous = previous
 
     def __missing__(self, values: tuple[str, ...]) -> str:
-        text = self.former.get(values)
+        text = self.previous.get(values)
         if text is None:
             pairs = zip(self._names, values, strict=True)
             inside = ",".join(f'{name}="{escape(value)}"' for name, value in pairs)

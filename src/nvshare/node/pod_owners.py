@@ -57,7 +57,7 @@ class PodOwners:
         owner = tenant.owner_uid
         if tenant.is_process:
             here = (uid for uid, pods in self._pods.items() if pod in pods)
-            expected = (former.uid for former in self._expected.values() if former.pod == pod)
+            expected = (member.uid for member in self._expected.values() if member.pod == pod)
             owner = next(here, None)
             owner = next(expected, None) if owner is None else owner
         return owner

@@ -102,7 +102,7 @@ def _replay_one(
         limits[entry.pod, entry.source] = row
 
 
-def _client(entry: ClientAdded, former: SavedClient | None) -> SavedClient:
+def _client(entry: ClientAdded, replaced: SavedClient | None) -> SavedClient:
     """Its figures since then are unknown; a client that resumed keeps the counters of its previous id."""
     new = SavedClient(
         entry.client,
@@ -119,9 +119,9 @@ def _client(entry: ClientAdded, former: SavedClient | None) -> SavedClient:
         owner=entry.owner,
         image=entry.image,
     )
-    if former is None:
+    if replaced is None:
         return new
-    return msgspec.structs.replace(former, client=entry.client, epoch=entry.epoch, may_have_bytes=-1)
+    return msgspec.structs.replace(replaced, client=entry.client, epoch=entry.epoch, may_have_bytes=-1)
 
 
 def _nothing(now_ns: int) -> Saved:

@@ -212,13 +212,13 @@ class Registration:
         return ""
 
 
-def _resumed(member: Member, former: int, arguments: tuple[int, ...]) -> events.ClientResumed:
+def _resumed(member: Member, replaced: int, arguments: tuple[int, ...]) -> events.ClientResumed:
     _epoch, held_ns, busy_ns, used_bytes, request, reserve_seq, reserve_bytes, worked_ns = arguments
     return events.ClientResumed(
         client=member.client,
         pod=member.pod,
         gpu=member.gpu,
-        former=former,
+        former=replaced,
         holds=held_ns > 0,
         wants=request > 0,
         busy_ns=figure(busy_ns),
