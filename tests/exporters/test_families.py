@@ -277,10 +277,10 @@ def test_a_scrape_of_some_families_shows_them_and_keeps_nothing() -> None:
         assert names_shown(collector, asked) == ["nvshare_pod_gpu_lock_wait_seconds"]
     assert names_shown(collector, "nvshare_nvml_up_count") == [], "no histogram"
     names_shown(collector)
-    kept = sum(len(texts) for texts in collector._exposition._former.values())
+    kept = sum(len(texts) for texts in collector._exposition._previous.values())
     for _ in range(3):
         names_shown(collector, "nvshare_client_info")
-    assert sum(len(texts) for texts in collector._exposition._former.values()) == kept
+    assert sum(len(texts) for texts in collector._exposition._previous.values()) == kept
     assert collector._exposition._blocks == {}
 
 

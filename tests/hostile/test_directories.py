@@ -132,7 +132,7 @@ def test_a_second_daemon_that_was_quicker_is_noticed(two: tuple[Watched, Watched
     until(lambda: f"in use by the daemon with pid {second.pid}" in first.readiness())
     assert first.readiness().startswith("not ready: ")
     assert second.readiness() == "OK\n"
-    assert sum("nobody new can reach the daemon" in line for line in first.log) == 2, "once for each"
+    assert sum("new clients cannot reach the daemon" in line for line in first.log) == 2, "once for each"
     assert second.stop() == 0
     until(lambda: first.readiness() == "OK\n")
     first.client("again").cycle()

@@ -216,7 +216,7 @@ def test_that_it_is_ignored_is_told(daemon: DaemonProcess) -> None:
     a_checkpoint(daemon.private_dir, 1, 80)
     daemon.start()
     [line] = [line for line in daemon.log if "journal ignored" in line]
-    assert "it was begun on another checkpoint" in line
+    assert "it was started on another checkpoint" in line
     assert limits(daemon, "pod")["core_percent"] == 80
     daemon.set_quota("pod", core_percent=20)
     killed(daemon)

@@ -128,7 +128,7 @@ class AsyncClient:
         try:
             self.session.received(data, time.monotonic_ns())
         except RemoteProtocolError as error:
-            LOGGER.warning("what answers at %s is no daemon: %s", self._path, error)
+            LOGGER.warning("no nvshare daemon answers at %s: %s", self._path, error)
             if self._line is not None and self._line.transport is not None:
                 self._line.transport.abort()
         self._tell_changed()
@@ -157,7 +157,7 @@ class AsyncClient:
         was_ungated = self.session.link.ungated
         self.session.tick(time.monotonic_ns())
         if self.session.link.ungated and not was_ungated:
-            LOGGER.warning("no word from the daemon at %s for 10 s: running ungated", self._path)
+            LOGGER.warning("the daemon at %s has been silent for 10 s: running ungated", self._path)
         if self.session.turns.may_enter() and not self.session.turns.rests(time.monotonic_ns()):
             self._tell_changed()
         self._pump()

@@ -224,7 +224,7 @@ class Client:
                 try:
                     self._session.received(data, now_ns)
                 except RemoteProtocolError as error:
-                    LOGGER.warning("what answers at %s is no daemon: %s", self._path, error)
+                    LOGGER.warning("no nvshare daemon answers at %s: %s", self._path, error)
                     data = b""
             self._tick(now_ns)
             self._flush()
@@ -236,7 +236,7 @@ class Client:
         was_ungated = self._session.link.ungated
         self._session.tick(now_ns)
         if self._session.link.ungated and not was_ungated:
-            LOGGER.warning("no word from the daemon at %s for 10 s: running ungated", self._path)
+            LOGGER.warning("the daemon at %s has been silent for 10 s: running ungated", self._path)
         if self._session.turns.may_enter() and not self._session.turns.rests(now_ns):
             self._change.notify_all()
 

@@ -82,7 +82,7 @@ class Admission:
     def _add_unregistered(self, connection: Connection) -> None:
         pushed_out = self.unregistered.add(connection, connection.peer.owner)
         if pushed_out is not None:
-            self.note_refused(pushed_out.peer, "too_many_silent", "said nothing, and others came")
+            self.note_refused(pushed_out.peer, "too_many_silent", "sent nothing while others connected")
             pushed_out.abort()
         connection.handshake = self._dispatcher.loop.call_later(
             self._bounds.handshake_ns / 1e9, self._handshake_timed_out, connection
@@ -90,7 +90,7 @@ class Admission:
 
     def _handshake_timed_out(self, connection: Connection) -> None:
         if self.unregistered.remove(connection):
-            self.note_refused(connection.peer, "handshake_timeout", "said nothing in time")
+            self.note_refused(connection.peer, "handshake_timeout", "sent nothing in time")
             connection.abort()
 
     def leave_unregistered(self, connection: Connection) -> None:
@@ -102,7 +102,7 @@ class Admission:
 
     def connection_ended(self, connection: Connection) -> None:
         if connection.refusal == PEER_DEAD and connection in self.unregistered:
-            self.note_refused(connection.peer, PEER_DEAD, "said nothing")
+            self.note_refused(connection.peer, PEER_DEAD, "sent nothing")
         self.leave_unregistered(connection)
         member = self._node.members.registered.get(connection.client)
         if member is None or member.connection is not connection:

@@ -83,8 +83,8 @@ DAEMON_SETTINGS: Final = (
         "NVSHARE_GPUS",
         "auto",
         Gpus(),
-        "GPUs of the node: nvml asks the driver, a list states them, auto is nvml if it answers and else"
-        " believes well-formed GPU- keys",
+        "GPUs of the node: nvml asks the driver, a list states them, auto asks the driver and"
+        " accepts any well-formed GPU- key if it does not answer",
     ),
     Setting(
         "NVSHARE_USERS",
@@ -98,14 +98,14 @@ DAEMON_SETTINGS: Final = (
         "NVSHARE_USER_DEFAULTS",
         "",
         TermsList(("core", "memory")),
-        "limits of a user's pod on root's node where nobody states any; the first entry that fits decides",
+        "limits of a user's pod on root's node without any other limits; the first entry that fits decides",
         live=True,
     ),
     Setting(
         "NVSHARE_USER_CEILINGS",
         "",
         TermsList(("core", "memory", "pods")),
-        "what a user's pod on root's node may have at most, whoever asks for more, and how many pods he may"
+        "highest limits of a user's pod on root's node, whatever it asks for, and how many pods the user may"
         " have on GPUs at a time; the first entry that fits decides",
         live=True,
     ),
@@ -114,7 +114,7 @@ DAEMON_SETTINGS: Final = (
         "NVSHARE_ON_UNRESPONSIVE",
         "mark",
         Choice(("mark", "kill")),
-        "what becomes of a process that has not drained for NVSHARE_DROP_TIMEOUT_SEC: mark only shows it, and"
+        "what happens to a process that has not drained for NVSHARE_DROP_TIMEOUT_SEC: mark only shows it,"
         " kill ends it by SIGKILL",
         live=True,
     ),
@@ -122,16 +122,16 @@ DAEMON_SETTINGS: Final = (
         "NVSHARE_CHECK",
         "0",
         SWITCH,
-        "1 audits the scheduler's books after every event, which costs time; 0 after one event in many. A"
-        " difference is logged and counted, and the daemon goes on",
+        "1 audits the scheduler's accounts after every event, which costs time; 0 after one event in many. An"
+        " inconsistency is logged and counted, and the daemon goes on",
     ),
     Setting(
         "NVSHARE_METRICS_ENABLE",
         "0",
         SWITCH,
-        "1 serves metrics and looks at the GPUs again and again; 0 does neither",
+        "1 serves metrics and samples the GPUs; 0 does neither",
     ),
-    Setting("NVSHARE_METRICS_ADDR", "0.0.0.0:9402", Address(), "where metrics are served"),
+    Setting("NVSHARE_METRICS_ADDR", "0.0.0.0:9402", Address(), "address that metrics are served on"),
     Setting(
         "NVSHARE_METRICS_WEB_CONFIG_FILE",
         "",
@@ -142,7 +142,7 @@ DAEMON_SETTINGS: Final = (
         "NVSHARE_METRICS_NVML_INTERVAL_MS",
         "1000",
         IntegerRange(100, 30_000, "ms"),
-        "how often GPUs are looked at",
+        "how often GPUs are sampled",
     ),
     Setting(
         "NVSHARE_METRICS_DEBUG_LABELS",

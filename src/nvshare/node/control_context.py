@@ -32,5 +32,5 @@ class ControlContext:
         requester = requester_of(request)
         pod = requester.tenant(request.path_params["pod"]).key
         if not self.owns(requester, pod):
-            raise NotFound(f"no pod of yours is called {pod}; nvshare ctl clients shows those that there are")
+            raise NotFound(f"no pod of yours is called {pod}; nvshare ctl clients shows yours")
         return pod

@@ -62,7 +62,7 @@ class Quotas:
         if request.method == "GET":
             return as_json(self._limits(pod, requester))
         if requester.uid is not None and not self._node.members.is_here(pod):
-            raise NotFound(f"nothing of {pod} is here; start it with nvshare run --pod NAME first")
+            raise NotFound(f"{pod} has no process or run here; start it with nvshare run --pod NAME first")
         change = LimitsSet(pod, requester.source)
         if request.method == "PUT":
             change = self._added(pod, requester.source, await body_of(request, QuotaBody))

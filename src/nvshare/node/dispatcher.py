@@ -103,7 +103,7 @@ class Dispatcher:
                         self._undelivered(effect)
                 return
             except Exception as error:
-                self.note_bug(f"telling {type(effect).__name__} to {effect[0]:016x}", error)
+                self.note_bug(f"delivering {type(effect).__name__} to {effect[0]:016x}", error)
                 self._end_receiver(effect)
 
     def _end_receiver(self, effect: Effect) -> None:

@@ -84,7 +84,7 @@ class ListeningSocket:
         except (DirectoryError, DirectoryTaken, OSError) as error:
             before, self.error = self.error, f"{lost}, and cannot be made again: {error}"
             if self.error != before:
-                logs.warning("nobody new can reach the daemon", why=self.error)
+                logs.warning("new clients cannot reach the daemon", why=self.error)
         else:
             self.error = ""
             logs.warning("socket made again", path=self.path, why=lost)

@@ -61,7 +61,7 @@ def _journal_of(written: Saved | None, directory: Path) -> list[Entry]:
     known = (journal.NO_CHECKPOINT,) if written is None else (written.taken_ns, written.journal_base)
     if base in known or not entries:
         return entries
-    why = "it was begun on another checkpoint" if written is not None else "its checkpoint is not there"
+    why = "it was started on another checkpoint" if written is not None else "its checkpoint is missing"
     logs.warning("journal ignored", file=directory / journal.FILE, why=why, entries=len(entries))
     return []
 

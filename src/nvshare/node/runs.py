@@ -52,7 +52,7 @@ class Runs:
         try:
             ended = run.ended or not self.add(process, run)
         except OSError as error:  # it cannot be watched, so it counts while a process of its pod is here
-            logs.warning("a run of the previous daemon's time cannot be watched", pod=run.pod, why=error)
+            logs.warning("a run of the previous daemon cannot be watched", pod=run.pod, why=error)
             ended = True
         if ended:
             self._tenancy.add_run(process, run._replace(ended=True))

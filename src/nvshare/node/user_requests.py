@@ -129,7 +129,7 @@ class Requests:
     def _why_not(self, peer: Peer) -> tuple[int, str] | None:
         users, bounds = self._users(), self._bounds
         if peer.place != Place():
-            return 403, "not from inside a container: what it may have is for its owner to say"
+            return 403, "not from inside a container: its limits are set from outside"
         if peer.uid <= 0:
             return 403, "root uses control.sock, in NVSHARE_PRIVATE_DIR"
         if not users.may_run(peer.groups):

@@ -176,7 +176,7 @@ def _peer_pidfd(connection: socket.socket, pid: int) -> int:
     pidfd = os.pidfd_open(pid)
     if (process_of(pid), _read(f"/proc/{pid}/cgroup")) != before:
         os.close(pidfd)
-        raise IdentityError("peer_changed", f"pid {pid} changed hands or moved while it was looked at")
+        raise IdentityError("peer_changed", f"pid {pid} was reused or moved while it was examined")
     return pidfd
 
 
