@@ -18,6 +18,7 @@ from nvshare.cli.errors import EXIT_BAD_INPUT, control_client, fail
 from nvshare.core.units import format_bytes, format_ns
 from nvshare.core.view.explain import REASONS
 from nvshare.local.summary import gpu_name
+from nvshare.runtime.paths import CONTROL_SOCKET
 from nvshare.tables import Column, FittedTable
 from nvshare.wire.messages import QUANTUM_MAX_SEC
 
@@ -41,7 +42,7 @@ def _known(figure: int | None, show: Callable[[int], str]) -> str:
 
 
 @click.group("ctl")
-@click.option("--private-dir", metavar="DIR", help="Directory of control.sock [NVSHARE_PRIVATE_DIR].")
+@click.option("--private-dir", metavar="DIR", help=f"Directory of {CONTROL_SOCKET} [NVSHARE_PRIVATE_DIR].")
 @click.option("--json", "as_json", is_flag=True, help="The daemon's answer as JSON.")
 @click.pass_context
 def command(context: click.Context, private_dir: str | None, as_json: bool) -> None:

@@ -8,10 +8,11 @@ import click
 
 from nvshare.cli.errors import EXIT_NOT_PERMITTED, fail, private_directory
 from nvshare.local.up import down, say
+from nvshare.runtime.paths import CONTROL_SOCKET
 
 
 @click.command("down")
-@click.option("--private-dir", metavar="DIR", help="Directory of control.sock [NVSHARE_PRIVATE_DIR].")
+@click.option("--private-dir", metavar="DIR", help=f"Directory of {CONTROL_SOCKET} [NVSHARE_PRIVATE_DIR].")
 def command(private_dir: str | None) -> None:
     """End the node that `nvshare up` started, and wait until it is gone.
 

@@ -14,6 +14,7 @@ from nvshare.local.job import JobError
 from nvshare.local.libraries import InterposerMissingError
 from nvshare.local.run import RunInputError, RunOrder, default_pod_name, run
 from nvshare.pods.tenant_name import ACCEPTED, TenantName
+from nvshare.runtime.paths import CONTROL_SOCKET
 
 _Value = TypeVar("_Value")
 POLICIES = ("cap", "share")
@@ -59,7 +60,7 @@ def _pod(pod: str | None, namespace: str | None, command: str) -> str:
     help="cap: never more than the quota. share: idle time too.  [default: cap]",
 )
 @click.option("--oversub", is_flag=True, help="Let one process use more memory than a GPU has.")
-@click.option("--private-dir", metavar="DIR", help="Directory of control.sock [NVSHARE_PRIVATE_DIR].")
+@click.option("--private-dir", metavar="DIR", help=f"Directory of {CONTROL_SOCKET} [NVSHARE_PRIVATE_DIR].")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 def command(
     pod: str | None,

@@ -11,6 +11,7 @@ import click
 
 from nvshare.core.settings import SettingError
 from nvshare.node.config import Config, load
+from nvshare.runtime.paths import CONTROL_SOCKET, SCHEDULER_SOCKET
 from nvshare.runtime.settings import ConfigError, print_config
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
 
 @click.command("scheduler")
-@click.option("--sock-dir", metavar="DIR", help="Directory of scheduler.sock, which programs connect to.")
-@click.option("--private-dir", metavar="DIR", help="Directory of control.sock, checkpoint and token.")
+@click.option(
+    "--sock-dir", metavar="DIR", help=f"Directory of {SCHEDULER_SOCKET}, which programs connect to."
+)
+@click.option("--private-dir", metavar="DIR", help=f"Directory of {CONTROL_SOCKET}, checkpoint and token.")
 @click.option("--gpus", metavar="nvml|UUID=16Gi,...", help="Ask NVML for the GPUs, or name them.")
 @click.option("--metrics/--no-metrics", default=None, help="Serve metrics, and sample the GPUs for them.")
 @click.option("--metrics-addr", metavar="[HOST:]PORT", help="Address to serve metrics on.")

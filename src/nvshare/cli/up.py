@@ -12,6 +12,7 @@ from nvshare.core.settings import SettingError
 from nvshare.local.supervisor import NodeError, NodePlan
 from nvshare.local.up import detach, say, up
 from nvshare.node.config import load
+from nvshare.runtime.paths import CONTROL_SOCKET, SCHEDULER_SOCKET
 from nvshare.runtime.settings import ConfigError
 
 
@@ -20,8 +21,8 @@ from nvshare.runtime.settings import ConfigError
 @click.option(
     "--detach", "-d", "detached", is_flag=True, help="Return when the node is ready; `nvshare down` ends it."
 )
-@click.option("--sock-dir", metavar="DIR", help="Directory of scheduler.sock [NVSHARE_SOCK_DIR].")
-@click.option("--private-dir", metavar="DIR", help="Directory of control.sock [NVSHARE_PRIVATE_DIR].")
+@click.option("--sock-dir", metavar="DIR", help=f"Directory of {SCHEDULER_SOCKET} [NVSHARE_SOCK_DIR].")
+@click.option("--private-dir", metavar="DIR", help=f"Directory of {CONTROL_SOCKET} [NVSHARE_PRIVATE_DIR].")
 def command(cards: str | None, detached: bool, sock_dir: str | None, private_dir: str | None) -> None:
     """Share this machine's GPUs, or simulated ones if it has none.
 

@@ -32,6 +32,7 @@ from nvshare.node.users import Users
 from nvshare.pods.cgroups import Place
 from nvshare.pods.peer import Peer
 from nvshare.runtime import logs
+from nvshare.runtime.paths import CONTROL_SOCKET
 
 REMEMBERED_UIDS: Final = 4096
 _KEEP_ALIVE_SEC: Final = 5
@@ -131,7 +132,7 @@ class Requests:
         if peer.place != Place():
             return 403, "not from inside a container: its limits are set from outside"
         if peer.uid <= 0:
-            return 403, "root uses control.sock, in NVSHARE_PRIVATE_DIR"
+            return 403, f"root uses {CONTROL_SOCKET}, in NVSHARE_PRIVATE_DIR"
         if not users.may_run(peer.groups):
             return 403, _how_to_be_let_in(users)
         crowded = self._open[peer.uid] >= bounds.user_connections_per_uid
