@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from nvshare.core.limits import NO_SOURCE
 from nvshare.core.view.observe import GpuCopy, TenantCopy
-from nvshare.exporters.names import is_program
+from nvshare.exporters.program_names import is_program
 from nvshare.exporters.view import Families, View, in_batches
 from nvshare.gpu.reading import ProcessReading
 from nvshare.metrics.catalog import clients as c

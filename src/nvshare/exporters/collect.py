@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 from nvshare.exporters import client, daemon, gpu, process, scheduler
-from nvshare.exporters.page import front_page
+from nvshare.exporters.front_page import front_page
 from nvshare.exporters.pod import Totals
 from nvshare.exporters.view import Families, View, in_batches
 from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS
@@ -149,8 +149,8 @@ class _Text:
                 continue
             metric = family.metric
             if not self._debug_labels and not DEBUG_LABELS.isdisjoint(metric.labels):
-                kept = tuple(label for label in metric.labels if label not in DEBUG_LABELS)
-                family = merged(metric, kept, list(family.samples))
+                labels = tuple(label for label in metric.labels if label not in DEBUG_LABELS)
+                family = merged(metric, labels, list(family.samples))
                 yield None
             for samples in in_batches(family.samples):
                 self._render(Family(family.metric, samples))

@@ -1,4 +1,4 @@
-"""Pods: counters for any window of time, kept for a while after a pod has gone."""
+"""Pods: counters for any window of time, pod_rows for a while after a pod has gone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, PodFiguresCopy, TenantCopy
 from nvshare.exporters.activity import unknown_activity
-from nvshare.exporters.joined import Joined
-from nvshare.exporters.names import is_program
+from nvshare.exporters.merged_counters import MergedCounters
+from nvshare.exporters.program_names import is_program
 from nvshare.exporters.view import Families, View, families_of, in_batches
 from nvshare.metrics.catalog import pods as c
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
@@ -57,7 +57,7 @@ class Totals:
 
     def __init__(self) -> None:
         self._shown: dict[tuple[str, str], _Shown] = {}
-        self._joined = Joined()
+        self._joined = MergedCounters()
 
     def rising(self, row: _Row) -> _Row:
         before = self._shown.get(row.key)
@@ -89,18 +89,18 @@ class Totals:
 
     def _join(self, rows: list[_Row], now_ns: int) -> Iterator[None]:
         """Programs in no pod with the same name share a row."""
-        alike: dict[tuple[str, str, str], _Row] = {}
-        kept: list[_Row] = []
+        programs: dict[tuple[str, str, str], _Row] = {}
+        pod_rows: list[_Row] = []
         for batch in in_batches(rows):
             for row in batch:
                 if is_program(row.labels[1]):
                     self._joined.add(row.key, row.labels, _counters(row), now_ns)
-                    alike[row.labels] = row
+                    programs[row.labels] = row
                 else:
-                    kept.append(row)
+                    pod_rows.append(row)
             yield None
-        rows[:] = kept
-        for batch in in_batches(alike.values()):
+        rows[:] = pod_rows
+        for batch in in_batches(programs.values()):
             rows += [_counting(row, self._joined.sum_of(row.labels)) for row in batch]
             yield None
         yield from self._joined.forgetting(now_ns)

@@ -14,10 +14,10 @@ from nvshare.core import events
 from nvshare.core.client import Client
 from nvshare.exporters.activity import Activity
 from nvshare.exporters.collect import Collector
-from nvshare.exporters.names import ProcessNames
 from nvshare.exporters.overhead import Overheads
 from nvshare.exporters.paging import Look, Paging
-from nvshare.exporters.siblings import Siblings
+from nvshare.exporters.process_time_split import ProcessTimeSplit
+from nvshare.exporters.program_names import ProgramNames
 from nvshare.exporters.view import Figures, View, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, ProcessReading, Seen
@@ -66,13 +66,13 @@ class MetricsService:
         self._overheads = Overheads()
         self._activity = Activity()
         self._paging = Paging()
-        self._siblings = Siblings()
+        self._time_split = ProcessTimeSplit()
         self._listed: dict[str, frozenset[Process]] = {}  # by GPU: clients' processes in NVML's list
         interval_ns = config.integer("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
         self._work_sampled_ns: dict[str, int] = {}
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
         debug_labels = config.switched_on("NVSHARE_METRICS_DEBUG_LABELS")
-        self._names = None if debug_labels else ProcessNames()
+        self._names = None if debug_labels else ProgramNames()
         collector = Collector(
             self.view,
             debug_labels,
@@ -188,7 +188,7 @@ class MetricsService:
         self._feed_work(reading, percents)
         if len(self._overheads.baselines) > len(members):
             self._overheads.keep_only(set(members))
-        self._siblings.keep_only(set(members))
+        self._time_split.keep_only(set(members))
         self._activity.forget(reading.taken_ns - self._ttl_ns, {member.pod for member in members.values()})
         return looks
 
@@ -220,7 +220,7 @@ class MetricsService:
         worked = tuple(
             part
             for clients, percent in percents
-            for part in self._siblings.divide(clients, percent * length_ns // 100)
+            for part in self._time_split.divide(clients, percent * length_ns // 100)
         )
         known = self._dispatcher.scheduler.clients
         wanted = (_wants_nvml(known[client]) for client, _ in worked)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, Observation, unpacking
-from nvshare.exporters.names import Named, ProcessNames
+from nvshare.exporters.program_names import Named, ProgramNames
 from nvshare.gpu.reading import GpuReading, SourceState
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 from nvshare.pods.peer import Process
@@ -77,7 +77,7 @@ class View:
     worked_ns: Mapping[str, int]  # by pod, while scheduling was off: when NVML last saw it work
     figures: Figures
     draining: frozenset[str] = frozenset()  # GPUs that no new process may use
-    names: ProcessNames | None = None  # of programs in no pod; None: each is shown as a process
+    names: ProgramNames | None = None  # of programs in no pod; None: each is shown as a process
 
     gpus: list[GpuCopy] = field(default_factory=list)  # filled in by ``copying``
 
@@ -90,7 +90,7 @@ class View:
         if self.names is not None:
             yield from self._naming(self.names)
 
-    def _naming(self, names: ProcessNames) -> Iterator[None]:
+    def _naming(self, names: ProgramNames) -> Iterator[None]:
         """Name new programs, and forget the names of those that are gone."""
         known: set[str] = set()
         for managed in in_batches(self.managed):

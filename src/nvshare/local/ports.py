@@ -27,9 +27,9 @@ def free_port(first: int = FIRST_PORT) -> int | None:
     return None
 
 
-def metrics_settings(said: Mapping[str, str], first: int = FIRST_PORT) -> dict[str, str]:
+def metrics_settings(stated: Mapping[str, str], first: int = FIRST_PORT) -> dict[str, str]:
     """Metrics on, and on loopback: each unless the settings say otherwise."""
-    wanted, address = said.get("NVSHARE_METRICS_ENABLE"), said.get("NVSHARE_METRICS_ADDR")
+    wanted, address = stated.get("NVSHARE_METRICS_ENABLE"), stated.get("NVSHARE_METRICS_ADDR")
     enable = {} if wanted else {"NVSHARE_METRICS_ENABLE": "1"}
     if address or wanted in OFF:
         return enable

@@ -30,7 +30,7 @@ from typing import IO, Final
 
 from nvshare.client.control import ControlClient, NoDaemon
 from nvshare.gpu import nvml
-from nvshare.local.machine import MachineNode, machine_node
+from nvshare.local.machine_node import MachineNode, machine_node
 from nvshare.local.ports import metrics_settings, was_taken_meanwhile
 from nvshare.local.simulated_cards import make_cards
 from nvshare.local.state import (

@@ -116,13 +116,13 @@ def _serve(plan: NodePlan, answer: Callable[[str, int], None]) -> int:
         node = Node(plan)
         try:
             node.start()
-            told = describe(node)
+            message = describe(node)
         except NodeError as error:
             node.stop()
             answer(str(error), error.code)
             return error.code
         try:
-            answer(f"{told}\n{HINT}nvshare down", 0)
+            answer(f"{message}\n{HINT}nvshare down", 0)
             while not select.select([wake], [], [], 0)[0]:
                 node.watch(60, wake)
         except NodeError as error:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from nvshare.node.connection import Connection
 from nvshare.node.fair_queue import FairQueue
+from nvshare.node.http_detection import TakeRequest, refuse_request
 from nvshare.node.limits import UNKNOWN_LIMITS
 from nvshare.node.members import close_pidfd
-from nvshare.node.operators import Operators
-from nvshare.node.request_heads import TakeRequest, refuse_request
+from nvshare.node.operator_messages import Operators
 from nvshare.node.unregistered import Unregistered
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.peer import (

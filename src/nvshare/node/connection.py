@@ -30,7 +30,7 @@ from nvshare.core.limits import PodLimits
 from nvshare.node.bounds import FIGURE_MAX
 from nvshare.node.effect_frames import ENCODERS, FRAMES
 from nvshare.node.fair_queue import Owner
-from nvshare.node.request_heads import begins_request
+from nvshare.node.http_detection import begins_request
 from nvshare.node.stream import Stream
 from nvshare.pods.peer import Peer
 from nvshare.wire.codec import Decoder, encode, format_client_id
@@ -358,9 +358,9 @@ class Connection:
         self._dispatcher.loop.call_soon(self.end)
 
 
-def figure(said: int) -> int:
+def figure(reported: int) -> int:
     """A time or an amount that a client reports, within bounds."""
-    return said if said <= FIGURE_MAX else FIGURE_MAX
+    return reported if reported <= FIGURE_MAX else FIGURE_MAX
 
 
 def _turn_ended(client: int, arguments: tuple[int, ...]) -> events.LockReleased:

@@ -19,11 +19,11 @@ from nvshare import __version__
 from nvshare.build import core_kind
 from nvshare.core.audit import Health
 from nvshare.node.control_actions import Actions
-from nvshare.node.control_answers import EXPLAINED, BadRequest, Forbidden, as_json, body_of
 from nvshare.node.control_context import ControlContext
 from nvshare.node.control_listing import Listing
 from nvshare.node.control_quotas import Quotas
-from nvshare.node.operators import set_scheduling, set_slice
+from nvshare.node.control_responses import EXPLAINED, BadRequest, Forbidden, as_json, body_of
+from nvshare.node.operator_messages import set_scheduling, set_slice
 from nvshare.node.problems import problems
 from nvshare.node.requesters import requester_of
 from nvshare.pods.tenant_name import user_namespace

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nvshare.gpu.inventory import PREFIX_MIN, Device, GpuError
-from nvshare.node.control_answers import BadRequest, NotFound, as_json, body_of
 from nvshare.node.control_context import ControlContext
+from nvshare.node.control_responses import BadRequest, NotFound, as_json, body_of
 from nvshare.node.kill_outcomes import GRACE_SEC_MAX
 from nvshare.node.member import Member
 from nvshare.node.requesters import Requester, requester_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from nvshare.node.control_answers import NotFound
+from nvshare.node.control_responses import NotFound
 from nvshare.node.problems import Cards
 from nvshare.node.requesters import Requester, requester_of
 from nvshare.node.scheduler_node import SchedulerNode

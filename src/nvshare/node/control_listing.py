@@ -16,8 +16,8 @@ from nvshare.core.gpu import Gpu
 from nvshare.core.tenant import Tenant
 from nvshare.core.view.report import GpuReport, snapshot_client, snapshot_tenant
 from nvshare.core.view.snapshot import ClientSnapshot, TenantSnapshot
-from nvshare.node.control_answers import NotFound, PageResponse, as_json, listed
 from nvshare.node.control_context import ControlContext
+from nvshare.node.control_responses import NotFound, PageResponse, as_json, listed
 from nvshare.node.member import Member
 from nvshare.node.problems import Cards
 from nvshare.node.requesters import Requester, requester_of

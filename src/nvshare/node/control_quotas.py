@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nvshare.core.events import LimitsSet
-from nvshare.node.control_answers import BadRequest, NotFound, PageResponse, as_json, body_of
 from nvshare.node.control_context import ControlContext
+from nvshare.node.control_responses import BadRequest, NotFound, PageResponse, as_json, body_of
 from nvshare.node.requesters import Requester, requester_of
 from nvshare.pods.peer import Process, process_of, run_cgroup_of
 from nvshare.pods.tenancy import Run

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 
 from nvshare.core.view.snapshot import TenantSnapshot
-from nvshare.node.control_answers import BadRequest, tenant_of
+from nvshare.node.control_responses import BadRequest, tenant_of
 from nvshare.pods.peer import Peer
 from nvshare.pods.tenant_name import TenantName, user_namespace
 from nvshare.runtime.logs import OPERATOR as OPERATOR_LINES

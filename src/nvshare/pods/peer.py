@@ -211,8 +211,8 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
         if error.errno in EXHAUSTED:
             raise Exhausted from error
         raise IdentityError(PEER_DEAD, f"pid {pid}: {error}") from error
-    told = (command, groups, _image_of(fields))
-    return Peer(process, uid, place_of(cgroups), run_cgroups_of(cgroups), *told), pidfd
+    facts = (command, groups, _image_of(fields))
+    return Peer(process, uid, place_of(cgroups), run_cgroups_of(cgroups), *facts), pidfd
 
 
 def unseen_peer(connection: socket.socket) -> Peer:

@@ -15,7 +15,7 @@ _PARTS_MAX: Final = 64
 
 def _parts(header: str) -> Iterator[tuple[str, dict[str, str], float]]:
     for part in header.split(",")[:_PARTS_MAX]:
-        word, *rest = (piece.strip() for piece in part.split(";"))
+        token, *rest = (piece.strip() for piece in part.split(";"))
         parameters = {}
         for piece in rest:
             name, _, value = piece.partition("=")
@@ -24,20 +24,20 @@ def _parts(header: str) -> Iterator[tuple[str, dict[str, str], float]]:
             weight = float(parameters.get("q", "1"))
         except ValueError:
             weight = 0.0
-        yield word.lower(), parameters, weight
+        yield token.lower(), parameters, weight
 
 
 def wants_openmetrics(accept: str) -> bool:
     """Whether OpenMetrics is asked for, and not less than plain text."""
     open_weight = plain_weight = 0.0
-    for word, parameters, weight in _parts(accept):
-        if word == _OPENMETRICS and parameters.get("version", "") in _OPENMETRICS_VERSIONS:
+    for token, parameters, weight in _parts(accept):
+        if token == _OPENMETRICS and parameters.get("version", "") in _OPENMETRICS_VERSIONS:
             open_weight = max(open_weight, weight)
-        elif word in _PLAIN:
+        elif token in _PLAIN:
             plain_weight = max(plain_weight, weight)
     return open_weight > 0 and open_weight >= plain_weight
 
 
 def wants_gzip(accept_encoding: str) -> bool:
-    weights = {word: weight for word, _, weight in _parts(accept_encoding)}
+    weights = {token: weight for token, _, weight in _parts(accept_encoding)}
     return weights.get("gzip", weights.get("*", 0.0)) > 0

@@ -147,11 +147,11 @@ def _tls(path: Path, table: dict[str, Any]) -> tuple[ssl.SSLContext, tuple[Path,
     return context, tuple(files.values())
 
 
-def _one_of(path: Path, table: dict[str, Any], key: str, words: dict[str, Any], default: str) -> Any:
-    word = str(table.get(key) or default)
-    if word not in words:
-        raise WebConfigError(f"{path}: {key} {word!r} is not accepted; accepted: {', '.join(words)}")
-    return words[word]
+def _one_of(path: Path, table: dict[str, Any], key: str, accepted: dict[str, Any], default: str) -> Any:
+    value = str(table.get(key) or default)
+    if value not in accepted:
+        raise WebConfigError(f"{path}: {key} {value!r} is not accepted; accepted: {', '.join(accepted)}")
+    return accepted[value]
 
 
 def _stamp(files: tuple[Path, ...]) -> tuple[tuple[int, int, int] | None, ...]:

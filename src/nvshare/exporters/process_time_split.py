@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from nvshare.core.client import Client
 
 
-class Siblings:
+class ProcessTimeSplit:
     def __init__(self) -> None:
         self._reported_ns: dict[int, int] = {}  # by client, as of the last sample; only clients with siblings
 

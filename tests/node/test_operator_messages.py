@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from nvshare.node import operators
-from nvshare.node.operators import WAITING_MAX, Operators
+from nvshare.node.operator_messages import WAITING_MAX, Operators
 from nvshare.pods.cgroups import HOST, UNSEEN, Place
 from nvshare.pods.peer import Peer, Process
 from nvshare.wire.messages import Message, MessageType
@@ -52,7 +51,7 @@ class Heard:
 
 
 def test_the_order_is_kept_while_one_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "others_in_containers", lambda _own: False)
+    monkeypatch.setattr(operator_messages, "others_in_containers", lambda _own: False)
 
     async def live() -> None:
         heard = Heard()
@@ -71,7 +70,7 @@ def test_the_order_is_kept_while_one_is_looked_for(monkeypatch: pytest.MonkeyPat
 
 
 def test_who_may_have_been_in_a_container_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "others_in_containers", lambda _own: True)
+    monkeypatch.setattr(operator_messages, "others_in_containers", lambda _own: True)
 
     async def live() -> None:
         heard = Heard()
@@ -84,7 +83,7 @@ def test_who_may_have_been_in_a_container_is_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_those_who_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "others_in_containers", lambda _own: False)
+    monkeypatch.setattr(operator_messages, "others_in_containers", lambda _own: False)
 
     async def live() -> None:
         heard = Heard()

@@ -8,8 +8,8 @@ from typing import Any
 
 from nvshare.core import events
 from nvshare.core.habits import Habits
+from nvshare.exporters.process_time_split import ProcessTimeSplit
 from nvshare.exporters.service import MetricsService
-from nvshare.exporters.siblings import Siblings
 from nvshare.gpu.reading import GpuReading, ProcessReading
 from nvshare.node.member import Member
 from nvshare.pods.peer import Process
@@ -28,7 +28,7 @@ def client(key: int, told_ns: int = 0, used_bytes: int = 0) -> Any:
 
 
 def test_work_is_divided_as_they_told_of_theirs() -> None:
-    siblings = Siblings()
+    siblings = ProcessTimeSplit()
     first, second = client(1, 300), client(2, 100)
     assert siblings.divide([first, second], 4000) == [(1, 3000), (2, 1000)]
     second.work.told_ns += 50
@@ -57,7 +57,7 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
         _node=SimpleNamespace(members=SimpleNamespace(registered=members)),
         _ttl_ns=SECOND,
     )
-    service.__dict__.update(_work_told_ns={gpu_key(): 0}, _siblings=Siblings(), _listed={})
+    service.__dict__.update(_work_told_ns={gpu_key(): 0}, _time_split=ProcessTimeSplit(), _listed={})
     service.__dict__.update(
         _activity=SimpleNamespace(forget=lambda *_: None),
         _overheads=SimpleNamespace(note=lambda *_: None, baselines={}),

@@ -36,7 +36,7 @@ class Named(Protocol):
     def command(self) -> str: ...
 
 
-class ProcessNames:
+class ProgramNames:
     """By tenant, the names of processes in no pod."""
 
     def __init__(self) -> None:

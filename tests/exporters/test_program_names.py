@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from nvshare.exporters.joined import FORGET_NS, Joined
-from nvshare.exporters.names import NAMES_MAX, NAMES_PER_USER, ProcessNames
+from nvshare.exporters.merged_counters import FORGET_NS, MergedCounters
+from nvshare.exporters.program_names import NAMES_MAX, NAMES_PER_USER, ProgramNames
 from tests.exporters.node import MetricsNode, metrics_node
 
 CLIENT = """
@@ -90,7 +90,7 @@ def test_debug_labels_show_each_process(place: Path) -> None:
 
 
 def test_names_are_bounded_and_plain() -> None:
-    names = ProcessNames()
+    names = ProgramNames()
     programs = [Program(f"process:{number}:7", 1000, f"job-{number}") for number in range(NAMES_PER_USER + 9)]
     names.learn([*programs, Program("ml/train", 0, "python")])
     given = {names.name(one.pod) for one in programs}
@@ -108,7 +108,7 @@ def test_names_are_bounded_and_plain() -> None:
 
 
 def test_sums_of_one_name_never_go_back() -> None:
-    joined, labels = Joined(), ("", "process:0/x", "GPU-a")
+    joined, labels = MergedCounters(), ("", "process:0/x", "GPU-a")
     joined.add(("p1", "GPU-a"), labels, (5, 1), 1)
     joined.add(("p2", "GPU-a"), labels, (2, 1), 1)
     assert joined.sum_of(labels) == [7, 2]

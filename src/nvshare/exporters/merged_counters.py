@@ -30,7 +30,7 @@ class _Sum:
         self.seen_ns = 0
 
 
-class Joined:
+class MergedCounters:
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], _Last] = {}  # by tenant and GPU
         self._sums: dict[Labels, _Sum] = {}
