@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from nvshare.node import operator_messages
 from nvshare.node.operator_messages import WAITING_MAX, Operators
 from nvshare.pods.cgroups import HOST, UNSEEN, Place
 from nvshare.pods.peer import Peer, Process

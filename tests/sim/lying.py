@@ -14,7 +14,8 @@ from typing import Final
 from nvshare.core import events
 from nvshare.core.audit import Checking
 from nvshare.core.scheduler import Scheduler
-from nvshare.sim.process import Process, Work
+from nvshare.sim.kernel_work import Work
+from nvshare.sim.process import Process
 from nvshare.sim.scenario import GIB, MS_NS, SECOND_NS, Scenario
 from nvshare.sim.world import Tenancy, World
 

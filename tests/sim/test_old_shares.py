@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from nvshare.sim.kernel_work import Work
 from nvshare.sim.old_process import Window
-from nvshare.sim.process import Work
 
 from .old_shares import backlogged, measure, syncing
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nvshare.sim.process import Process, Work
+from nvshare.sim.kernel_work import Work
+from nvshare.sim.process import Process
 
 if TYPE_CHECKING:
     from nvshare.sim.world import Tenancy, World

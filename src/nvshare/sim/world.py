@@ -15,9 +15,10 @@ from nvshare.core import effects, events
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.snapshot import Checkpoint
 from nvshare.sim.device import Device
+from nvshare.sim.kernel_work import Work
 from nvshare.sim.measure import Meter, Waits
 from nvshare.sim.old_process import OLD_PROCESSES
-from nvshare.sim.process import UNGATED_AFTER_NS, CollectiveProcess, PacedProcess, Process, Work
+from nvshare.sim.process import UNGATED_AFTER_NS, CollectiveProcess, PacedProcess, Process
 from nvshare.sim.scenario import MS_NS, SECOND_NS, FaultSpec, Scenario, TenantSpec
 
 RECONNECT_JITTER_NS: Final = 500 * MS_NS
