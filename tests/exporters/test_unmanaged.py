@@ -105,7 +105,7 @@ def test_a_client_that_is_away_has_ended_or_has_not_come_back_is_one(place: Path
             node.daemon.start()
             former = node.wait_scrape(processes_are(1))
             assert former.value("nvshare_scheduler_expected_clients") == 1
-            assert past_us(former) == set(), "of the daemon's former life"
+            assert past_us(former) == set(), "of the previous daemon"
             child.send_signal(signal.SIGKILL)
             child.wait(PATIENCE_SEC)
             ended = node.wait_scrape(lambda s: s.value("nvshare_scheduler_expected_clients") == 0)

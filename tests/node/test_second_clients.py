@@ -55,7 +55,7 @@ def test_one_that_was_told_to_register_afresh_is_forgotten(daemon: DaemonProcess
     assert daemon.status()["clients"] == 1
 
 
-def test_one_of_the_former_life_may_come_back_too(daemon: DaemonProcess) -> None:
+def test_an_expected_client_may_resume_too(daemon: DaemonProcess) -> None:
     first = lose(daemon, 6 * GIB)
     daemon.kill()
     daemon.start()
