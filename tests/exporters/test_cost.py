@@ -20,11 +20,11 @@ from nvshare.core.books.figures import DEPARTED_MAX
 from nvshare.core.books.pod_figures import PodFigures
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.observe import GpuCopy, observe
-from nvshare.exporters.collect import Collector
-from nvshare.exporters.view import Figures, View
+from nvshare.exporters.executor import Collector
+from nvshare.exporters.scheduler.view import Figures, View
 from nvshare.gpu.reading import GpuReading, ProcessReading, SourceState
 from nvshare.gpu.sampler import NVML
-from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
+from nvshare.metrics.rows import LOOP_EXPONENTS
 from nvshare.metrics.families import Distribution
 from nvshare.node.members import Ended
 from nvshare.node.pieces import PIECE_NS

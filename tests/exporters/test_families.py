@@ -13,10 +13,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from nvshare.core import events
-from nvshare.exporters import client
-from nvshare.exporters.collect import Collector
-from nvshare.exporters.overhead import LEAST_BYTES
-from nvshare.exporters.view import Families, View
+from nvshare.exporters.scheduler import client
+from nvshare.exporters.executor import Collector
+from nvshare.exporters.scheduler.overhead import LEAST_BYTES
+from nvshare.exporters.scheduler.view import Families, View
 from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS
 from nvshare.metrics.families import Family, Metric
 from nvshare.wire.dialects import V2

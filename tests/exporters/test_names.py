@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from nvshare.exporters.joined import FORGET_NS, Joined
-from nvshare.exporters.names import NAMES_MAX, NAMES_PER_USER, ProcessNames
+from nvshare.exporters.scheduler.joined import FORGET_NS, Joined
+from nvshare.exporters.scheduler.names import NAMES_MAX, NAMES_PER_USER, ProcessNames
 from tests.exporters.node import MetricsNode, metrics_node
 
 CLIENT = """

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from nvshare.metrics.catalog import CATALOG
-from nvshare.metrics.catalog.clients import CLIENT_INFO, CLIENT_USAGE_RATIO
-from nvshare.metrics.catalog.gpus import GPU_MEMORY_TOTAL
-from nvshare.metrics.catalog.pods import POD_LOCK_WAIT
+from nvshare.metrics.scheduler import SCHEDULER
+from nvshare.metrics.scheduler.client import CLIENT_INFO, CLIENT_USAGE_RATIO
+from nvshare.metrics.scheduler.gpu import GPU_MEMORY_TOTAL
+from nvshare.metrics.scheduler.pod import POD_LOCK_WAIT
 from nvshare.metrics.exposition import OPENMETRICS_END, Exposition, merged, number_text, unit_of
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
 
@@ -40,7 +40,7 @@ def gauge_values() -> st.SearchStrategy[int | float]:
 def families(draw: st.DrawFn) -> list[Family]:
     found = []
     for metric in draw(
-        st.lists(st.sampled_from(list(CATALOG.values())), min_size=1, max_size=6, unique=True)
+        st.lists(st.sampled_from(list(SCHEDULER)), min_size=1, max_size=6, unique=True)
     ):
         labels = st.tuples(*(LABEL for _ in metric.labels))
         if metric.kind == "histogram":
