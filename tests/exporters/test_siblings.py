@@ -8,8 +8,8 @@ from typing import Any
 
 from nvshare.core import events
 from nvshare.core.habits import Habits
-from nvshare.exporters.service import MetricsService
-from nvshare.exporters.siblings import Siblings
+from nvshare.exporters.scheduler.service import MetricsService
+from nvshare.exporters.scheduler.siblings import Siblings
 from nvshare.gpu.reading import GpuReading, ProcessReading
 from nvshare.node.members import Member
 from nvshare.pods.identity import Process

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nvshare.exporters.service import bind
+from nvshare.exporters.scheduler.service import bind
 from nvshare.node.daemon import StartError
 from tests.exporters.node import ROOT, free_port
 

@@ -74,7 +74,7 @@ def command(
 
     services: tuple[Callable[[Daemon], Service | None], ...] = ()
     if config.switched_on("NVSHARE_METRICS_ENABLE"):
-        from nvshare.exporters.service import metrics_service
+        from nvshare.exporters.scheduler.service import metrics_service
 
         services = (metrics_service,)
     sys.exit(Daemon(config, read, services).run())

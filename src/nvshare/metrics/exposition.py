@@ -84,19 +84,19 @@ class Exposition:
 
     def render(self, family: Family, openmetrics: bool = False, goes_on: bool = False) -> str:
         """``goes_on``: the samples before were of the same metric, and its head stands there."""
-        metric = family.metric
-        if not family.samples:
+        metric, samples = family.metric, list(family.samples)
+        if not samples:
             return ""
         head = "" if goes_on else _head(metric, openmetrics)
         if metric.kind == "histogram":
-            return head + "".join(self._histogram(metric, labels, value) for labels, value in family.samples)
+            return head + "".join(self._histogram(metric, labels, value) for labels, value in samples)
         blocks = self._texts(metric.labels)
         text_of = _ratio_text if metric.ratio else number_text
         flat: list[object] = []
         extend = flat.extend
-        for labels, value in family.samples:
+        for labels, value in samples:
             extend((blocks[labels], value if value.__class__ is int else text_of(value)))  # type: ignore[arg-type]
-        return head + (f"{metric.name}%s %s\n" * len(family.samples)) % tuple(flat)
+        return head + (f"{metric.name}%s %s\n" * len(samples)) % tuple(flat)
 
     def _texts(self, names: tuple[str, ...]) -> _Texts:
         """The texts of all label sets of a family; those of the same names are shared between families."""

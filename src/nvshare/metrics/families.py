@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -41,4 +41,4 @@ Sample = tuple[tuple[str, ...], Value]
 
 class Family(NamedTuple):
     metric: Metric
-    samples: Sequence[Sample]
+    samples: Iterable[Sample]

@@ -9,10 +9,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from nvshare.core.view.observe import ROWS_AT_ONCE
+from nvshare.exporters.steps import Steps, gathered
 
 FORGET_NS: Final = 60_000_000_000
 Labels = tuple[str, str, str]
@@ -49,14 +49,11 @@ class Joined:
     def sum_of(self, labels: Labels) -> list[int]:
         return self._sums[labels].counters
 
-    def forgetting(self, now_ns: int) -> Iterator[None]:
-        """Rule 2, in steps between which others may run."""
+    def forgetting(self, now_ns: int) -> Steps[None]:
+        """Rule 2."""
         before_ns = now_ns - FORGET_NS
         programs = [key for key, last in self._last.items() if last.seen_ns < before_ns]
         yield None
-        for start in range(0, len(programs), ROWS_AT_ONCE):
-            for key in programs[start : start + ROWS_AT_ONCE]:
-                self._last.pop(key, None)
-            yield None
+        yield from gathered(self._last.pop(key, None) for key in programs)
         for labels in [labels for labels, total in self._sums.items() if total.seen_ns < before_ns]:
             self._sums.pop(labels, None)

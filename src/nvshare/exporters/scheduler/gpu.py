@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from nvshare.exporters.view import Families, View
+from nvshare.exporters.scheduler import EXPORTERS
+from nvshare.exporters.scheduler.view import View
+from nvshare.exporters.steps import Families
 from nvshare.gpu.reading import GpuReading
-from nvshare.metrics.catalog import gpus as c
 from nvshare.metrics.families import Family, Metric, Sample
+from nvshare.metrics.scheduler import gpu as c
 
 Figure = Callable[[GpuReading], int | float | None]
 
@@ -58,3 +60,6 @@ def _family(metric: Metric, figure: Figure, readings: list[GpuReading]) -> Famil
         if value is not None:
             samples.append(((reading.uuid, str(reading.index)), value))
     return Family(metric, samples)
+
+
+EXPORTERS.register(__name__, lambda: families)

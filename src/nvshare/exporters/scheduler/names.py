@@ -8,7 +8,6 @@ what comes later is called ``other``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final, Protocol
 
 PROCESS: Final = "process:"
@@ -37,10 +36,9 @@ class ProcessNames:
         self._given: dict[int, set[str]] = {}  # commands, by user
         self._count = 0
 
-    def learn(self, programs: Iterable[Named]) -> None:
-        for one in programs:
-            if one.pod.startswith(PROCESS) and one.pod not in self._of:
-                self._of[one.pod] = PROCESS + self._name(one.uid, one.command)
+    def learn(self, program: Named) -> None:
+        if program.pod.startswith(PROCESS) and program.pod not in self._of:
+            self._of[program.pod] = PROCESS + self._name(program.uid, program.command)
 
     def name(self, pod: str) -> str:
         return self._of.get(pod, f"{PROCESS}{OTHER}")

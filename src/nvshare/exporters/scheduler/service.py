@@ -12,18 +12,21 @@ from typing import Final
 
 from nvshare.core import events
 from nvshare.core.client import Client
-from nvshare.exporters.activity import Activity
-from nvshare.exporters.collect import Collector
-from nvshare.exporters.names import ProcessNames
-from nvshare.exporters.overhead import Overheads
-from nvshare.exporters.paging import Look, Paging
-from nvshare.exporters.siblings import Siblings
-from nvshare.exporters.view import Figures, View, loop_distribution, wall_ns
+from nvshare.exporters.executor import Executor
+from nvshare.exporters.scheduler import EXPORTERS
+from nvshare.exporters.scheduler.activity import Activity
+from nvshare.exporters.scheduler.names import ProcessNames
+from nvshare.exporters.scheduler.overhead import Overheads
+from nvshare.exporters.scheduler.page import front_page
+from nvshare.exporters.scheduler.paging import Look, Paging
+from nvshare.exporters.scheduler.siblings import Siblings
+from nvshare.exporters.scheduler.view import Figures, View, loop_distribution, wall_ns
 from nvshare.gpu.inventory import Device
 from nvshare.gpu.reading import GpuReading, ProcessReading, Seen
 from nvshare.gpu.sampler import NVML, Sampler
-from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.metrics.http import Pages, Server
+from nvshare.metrics.rows import LOOP_EXPONENTS
+from nvshare.metrics.scheduler.daemon import EXECUTOR_FAMILIES
 from nvshare.metrics.web_config import Guard, WebConfigError
 from nvshare.node import logs
 from nvshare.node.config import Config
@@ -76,13 +79,10 @@ class MetricsService:
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
         debug_labels = config.switched_on("NVSHARE_METRICS_DEBUG_LABELS")
         self._names = None if debug_labels else ProcessNames()
-        collector = Collector(
-            self.view,
-            debug_labels,
-            self._complain,
-            self._note_step,
+        executor = Executor(
+            EXPORTERS, self.view, debug_labels, self._complain, EXECUTOR_FAMILIES, self._note_step
         )
-        pages = Pages(collector.scrape, collector.page, self._unready)
+        pages = Pages(executor.scrape, lambda: executor.page(front_page), self._unready)
         self._server = Server(pages.app(), _guard(config), daemon.bounds.metrics_connections)
         self._listener = self._listen(config.text("NVSHARE_METRICS_ADDR"))
         self._started_ns = self._hub.clock()

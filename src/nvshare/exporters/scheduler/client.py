@@ -7,16 +7,17 @@ from typing import Final, NamedTuple
 
 from nvshare.core.limits import NO_SOURCE
 from nvshare.core.view.observe import GpuCopy, TenantCopy
-from nvshare.exporters.names import PROCESS
-from nvshare.exporters.view import Families, View, in_batches
+from nvshare.exporters.scheduler import EXPORTERS
+from nvshare.exporters.scheduler.names import PROCESS
+from nvshare.exporters.scheduler.view import View
+from nvshare.exporters.steps import Families, gathered
 from nvshare.gpu.reading import ProcessReading
-from nvshare.metrics.catalog import clients as c
 from nvshare.metrics.families import Family, Metric, Sample
+from nvshare.metrics.scheduler import client as c
 from nvshare.pods.identity import Process
 from nvshare.wire.codec import format_client_id
 
 _NS_PER_MS: Final = 1_000_000
-_ROWS_AT_ONCE: Final = 32  # a row takes ten microseconds
 
 
 class _Row(NamedTuple):
@@ -66,20 +67,15 @@ def families(view: View) -> Families:
     used: dict[str, dict[Process, ProcessReading]] = {}
     for reading in view.readings:
         if reading.processes is not None:  # a GPU whose list is not known is missing
-            used[reading.uuid] = {Process(p.pid, p.start_ticks): p for p in reading.processes}
-        yield None
-    rows: list[_Row] = []
-    for batch in in_batches(_all_rows(view, used), _ROWS_AT_ONCE):
-        rows += batch
-        yield None
-    sources: list[Sample] = [((*r.labels[:3], r.source), 1) for r in rows]
+            pairs = yield from gathered((Process(p.pid, p.start_ticks), p) for p in reading.processes)
+            used[reading.uuid] = dict(pairs)
+    every = rows = yield from gathered(_all_rows(view, used))
     if view.names is not None:
-        rows = [*_joined(rows)]
-        yield None
-    yield Family(c.CLIENT_INFO, [((*r.labels, r.gpu_index, r.host_pid), 1) for r in rows])
+        rows = yield from gathered(_joined(rows))
+    yield Family(c.CLIENT_INFO, (((*r.labels, r.gpu_index, r.host_pid), 1) for r in rows))
     for metric, figure in _OF_ALL:
-        yield Family(metric, [(r.labels, figure(r)) for r in rows])
-    yield Family(c.CLIENT_QUOTA_SOURCE, sources)
+        yield Family(metric, _samples(rows, figure))
+    yield Family(c.CLIENT_QUOTA_SOURCE, (((*r.labels[:3], r.source), 1) for r in every))
     measured = [(r.labels, r.used_bytes, r.overhead_bytes) for r in rows if r.overhead_bytes is not None]
     yield Family(c.CLIENT_OVERHEAD, [(labels, overhead) for labels, _, overhead in measured])
     yield Family(c.CLIENT_NEED, [(labels, used + overhead) for labels, used, overhead in measured])
@@ -90,6 +86,10 @@ def families(view: View) -> Families:
         ((*r.labels, r.host_pid), r.sm_percent / 100) for r in listed if r.sm_percent is not None
     ]
     yield Family(c.CLIENT_SM_UTILIZATION, busy)
+
+
+def _samples(rows: list[_Row], figure: Figure) -> Iterator[Sample]:
+    return ((row.labels, figure(row)) for row in rows)
 
 
 def _joined(rows: list[_Row]) -> Iterator[_Row]:
@@ -178,3 +178,6 @@ def _rows(
             sm_percent,
             None if told is None else view.overheads.get(client),
         )
+
+
+EXPORTERS.register(__name__, lambda: families)

@@ -1,28 +1,25 @@
 """One moment of the daemon, as all exporters of a scrape see it.
 
 All figures of a scrape are of one moment, so they agree with each other: what is small is copied in one
-callback, the books of GPUs by an observation. All that is done with the copies is done in steps of
-ROWS_AT_ONCE rows, between which turns are granted.
+callback, the books of GPUs by an observation. Work on the copies is done in steps, between which turns are
+granted.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, Observation, unpacking
-from nvshare.exporters.names import PROCESS, Named, ProcessNames
+from nvshare.core.view.observe import GpuCopy, Observation, unpacking
+from nvshare.exporters.scheduler.names import PROCESS, Named, ProcessNames
+from nvshare.exporters.steps import Steps, freed, gathered
 from nvshare.gpu.reading import GpuReading, SourceState
-from nvshare.metrics.families import Distribution, Family, Metric, Sample
+from nvshare.metrics.families import Distribution
 from nvshare.node.counters import Durations
 from nvshare.pods.identity import Process
 
-Families = Iterator[Family | None]
-"""None: nothing yet, but others may run now."""
-Row = TypeVar("Row")
 OWN_KINDS = ("pod:", "container:", PROCESS)
 
 
@@ -82,8 +79,8 @@ class View:
 
     gpus: list[GpuCopy] = field(default_factory=list)  # the observation's, once it is made
 
-    def copying(self) -> Iterator[None]:
-        """Fill in the GPUs as they were at the beginning, in steps between which others may run."""
+    def completing(self) -> Steps[None]:
+        """Fill in the GPUs as they were at the beginning."""
         yield from self.observation.copying()
         self.gpus = self.observation.copies()
         for copy in self.gpus:
@@ -91,21 +88,17 @@ class View:
         if self.names is not None:
             yield from self._naming(self.names)
 
-    def _naming(self, names: ProcessNames) -> Iterator[None]:
-        """Names of who came, and none of who is forgotten."""
-        known: set[str] = set()
-        for managed in in_batches(self.managed):
-            names.learn(managed)
-            known.update(one.pod for one in managed)
-            yield None
+    def close(self) -> None:
+        self.observation.end()
+
+    def _naming(self, names: ProcessNames) -> Steps[None]:
+        """Learn the names of new processes, and drop those of processes that nobody shows any more."""
+        yield from gathered(map(names.learn, self.managed))
+        known = yield from gathered(one.pod for one in self.managed)
         for gpu in self.gpus:
-            for tenants in in_batches(gpu.tenants):
-                known.update(tenant.pod for tenant in tenants)
-                yield None
-            for departed in in_batches(gpu.departed):
-                known.update(pod for pod, _ in departed)
-                yield None
-        names.keep_only(known)
+            known += yield from gathered(tenant.pod for tenant in gpu.tenants)
+            known += yield from gathered(pod for pod, _ in gpu.departed)
+        names.keep_only(set(known))
 
     def pod_labels(self, pod: str) -> tuple[str, str]:
         """Namespace and name. Tenants that are no pods have no namespace and their kind in the name."""
@@ -116,31 +109,14 @@ class View:
         namespace, _, name = pod.rpartition("/")
         return namespace, name
 
-    def forgetting(self) -> Iterator[None]:
-        """Free what the copies hold, in steps: freeing thousands of rows takes its time too."""
+    def freeing(self) -> Steps[None]:
         for gpu in self.gpus:
             for rows in (gpu.raw_tenants, gpu.tenants, gpu.departed):
-                while rows:
-                    del rows[-ROWS_AT_ONCE:]
-                    yield None
+                yield from freed(rows)
 
     def wall_sec(self, monotonic_ns: int) -> float:
         """A moment of the monotonic clock as people write it, to the millisecond."""
         return round((self.wall_ns - (self.taken_ns - monotonic_ns)) / 1e9, 3)
-
-
-def in_batches(rows: Iterable[Row], size: int = ROWS_AT_ONCE) -> Iterator[list[Row]]:
-    remaining = iter(rows)
-    while batch := list(islice(remaining, size)):
-        yield batch
-
-
-def families_of(
-    metric: Metric, rows: Iterable[Row], sample: Callable[[Row], Sample], size: int = ROWS_AT_ONCE
-) -> Iterator[Family]:
-    """One family, a part a step."""
-    for batch in in_batches(rows, size):
-        yield Family(metric, [sample(row) for row in batch])
 
 
 def loop_distribution(durations: Durations, exponents: tuple[int, ...]) -> Distribution:
