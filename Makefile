@@ -11,11 +11,12 @@ EVENTS ?= 20000000
 SEED ?= 1000
 STEPS ?= 10000000
 HOURS ?= 24
+MUTANTS ?= 200
 # pytest -n: one worker a core, and two more for all tests, half of whose time is waiting.
 WORKERS ?= $(shell nproc)
 WAITING_WORKERS ?= $(shell echo $$(($(WORKERS) + 2)))
 
-.PHONY: help demo test quick unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme prometheus compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
+.PHONY: help demo test quick unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme mutants prometheus compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
 
 # $(call install,PACKAGES,TO DO WHAT): as root on Debian and Ubuntu, after saying so. Others are told what is missing.
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "nvshare: installing $(1) with apt-get, $(2)" >&2 && apt-get update -qq && apt-get install -qqy --no-install-recommends $(1) >/dev/null; } || { echo "nvshare: something is missing $(2); on Debian and Ubuntu: apt-get install $(1)" >&2; exit 2; }
@@ -182,6 +183,9 @@ verify-day: $(READY) compiled ## a simulated day of 32 tenants on 8 GPUs: speed,
 
 verify-liars: $(READY) compiled ## a simulated day in which one client in ten lies: shares and waits of the others, as a table
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.sim.liars --hours $(HOURS)
+
+mutants: $(READY) test-programs prometheus ## small changes to the code, one at a time: do the nearest tests notice? MUTANTS=, SEED=
+	$(BIN)/python tools/mutants.py --count $(MUTANTS) --seed $(SEED)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.svg

@@ -28,9 +28,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.lock_cycles.servers import GPUS, Server, daemon, measure, rss_bytes, what_to_build
-from nvshare.metrics.catalog import CATALOG
 from nvshare.metrics.exposition import Exposition
 from nvshare.metrics.families import Family, Sample
+from nvshare.metrics.scheduler import SCHEDULER
 from nvshare.sim.gpu import SimulatedNode, library_directory
 from tests.exporters.node import free_port
 
@@ -49,7 +49,7 @@ EVERY_SEC: Final = 2.0
 
 def families() -> list[Family]:
     """20,000 samples as a node with 1000 clients shows them."""
-    metrics = [metric for metric in CATALOG.values() if metric.name.startswith("nvshare_client_")][:FAMILIES]
+    metrics = [metric for metric in SCHEDULER if metric.name.startswith("nvshare_client_")][:FAMILIES]
     assert len(metrics) == FAMILIES, len(metrics)
     found = []
     for place, metric in enumerate(metrics):
@@ -111,7 +111,7 @@ def rendering(runs: int) -> list[str]:
         times["ours"].append(cpu_ms(ours))
         times["theirs"].append(cpu_ms(lambda: generate_latest(theirs.registry)))
     fast, slow = (statistics.median(found) for found in times.values())
-    count = sum(len(family.samples) for family in content)
+    count = sum(len(list(family.samples)) for family in content)
     print(f"{count} samples, {len(mine)} bytes: ours {fast:.1f} ms, prometheus-client {slow:.1f} ms of CPU")
     return judge("rendering, times faster", slow / fast, FASTER_LEAST, at_least=True)
 

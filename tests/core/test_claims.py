@@ -202,3 +202,20 @@ def test_what_one_process_has_is_not_divided_with_one_that_decides_alone() -> No
     found = memory.possible_bytes()
     assert found[known] == 3 * GIB, "that is what the next daemon must believe"
     assert found[other] == memory.claims.most_bytes - 3 * GIB
+
+
+def test_processes_that_decide_alone_are_left_at_least_what_they_have() -> None:
+    """Both lived under a higher limit: an even half of that was less than one of them had."""
+    clients = Clients()
+    clients.limit("pod", memory_bytes=10 * GIB)
+    large = clients.register("pod", used_bytes=8 * GIB)
+    small = clients.register("pod")
+    clients.feed(events.LeaseReturned(large, 1, 8 * GIB))
+    clients.feed(events.MemoryUsed(small, GIB))
+    clients.limit("pod", memory_bytes=4 * GIB)
+    memory = clients.core.clients[large].tenant.memory
+    assert all(memory.claims.decides_alone(key) for key in (large, small))
+    found = memory.possible_bytes()
+    assert found[large] >= 8 * GIB
+    assert found[small] >= GIB
+    assert sum(found.values()) == memory.claims.most_bytes

@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from nvshare.metrics.catalog import CATALOG
-from nvshare.metrics.families import Metric
+from nvshare.metrics.scheduler import SCHEDULER
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus"
@@ -29,17 +28,8 @@ def rules(file: str) -> list[dict[str, Any]]:
     return [rule for group in content["groups"] for rule in group["rules"]]
 
 
-def metric_of(name: str) -> Metric | None:
-    """A histogram's series have suffixes, and only a histogram's."""
-    for suffix in SUFFIXES:
-        metric = CATALOG.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
-        if metric is not None and (metric.kind == "histogram") == bool(suffix):
-            return metric
-    return None
-
-
 def _labels_of(name: str) -> set[str]:
-    metric = metric_of(name)
+    metric = SCHEDULER.metric_of_sample(name)
     assert metric is not None
     return {*metric.labels, *OF_PROMETHEUS, *(("le",) if name.endswith("_bucket") else ())}
 
@@ -47,7 +37,7 @@ def _labels_of(name: str) -> set[str]:
 def made_up(expr: str, legend: str = "") -> list[str]:
     """Each name in it that nothing stands behind."""
     names = set(_NAME.findall(expr))
-    found = sorted(name for name in names if metric_of(name) is None)
+    found = sorted(name for name in names if SCHEDULER.metric_of_sample(name) is None)
     recorded = {rule["record"] for rule in rules("recording-rules.yml")}
     found += sorted(set(_RECORDED.findall(expr)) - recorded)
     if found:

@@ -20,12 +20,15 @@ from nvshare.core.books.figures import DEPARTED_MAX
 from nvshare.core.books.pod_figures import PodFigures
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.observe import GpuCopy, observe
-from nvshare.exporters.collect import Collector
-from nvshare.exporters.view import Figures, View
+from nvshare.exporters.executor import Complain, Executor
+from nvshare.exporters.scheduler import EXPORTERS
+from nvshare.exporters.scheduler.front_page import front_page
+from nvshare.exporters.scheduler.view import Figures, View
 from nvshare.gpu.reading import GpuReading, ProcessReading, SourceState
 from nvshare.gpu.sampler import NVML
-from nvshare.metrics.catalog.rows import LOOP_EXPONENTS
 from nvshare.metrics.families import Distribution
+from nvshare.metrics.rows import LOOP_EXPONENTS
+from nvshare.metrics.scheduler.daemon import EXECUTOR_FAMILIES
 from nvshare.node.member import EndedMember
 from nvshare.pods.peer import Process
 from nvshare.runtime.cooperative import PIECE_NS
@@ -155,19 +158,28 @@ def scrape_pieces(
     """
     found: list[list[int]] = []
     pieces: list[int] = []
-    collector = Collector(node.view, True, fail, pieces.append, clock_ns)
+    executor = executor_of(node, note_ns=pieces.append, clock_ns=clock_ns)
     for _ in range(scrapes):
         pieces.clear()
         if page:
-            size = len(asyncio.run(collector.page()))
+            size = len(asyncio.run(executor.page(front_page)))
         else:
-            size = sum(map(len, asyncio.run(collector.scrape(False, frozenset()))))
+            size = sum(map(len, asyncio.run(executor.scrape(False, frozenset()))))
         found.append(pieces[1:])
     return min(found[2:], key=max), size  # from the third on there is as much to forget as to make
 
 
 def fail(name: str, error: Exception) -> None:
     raise AssertionError(name) from error
+
+
+def executor_of(
+    node: Node,
+    complain: Complain = fail,
+    note_ns: Callable[[int], None] = lambda _: None,
+    clock_ns: Callable[[], int] = time.perf_counter_ns,
+) -> Executor[View]:
+    return Executor(EXPORTERS, node.view, True, complain, EXECUTOR_FAMILIES, note_ns, clock_ns)
 
 
 @pytest.mark.verify
@@ -216,7 +228,7 @@ def test_a_scrape_that_is_given_up_observes_no_more() -> None:
     """In the middle of any of its pieces: else every event would be told of for ever."""
 
     async def give_up(after: int) -> None:
-        scrape = asyncio.create_task(collector.scrape(False, frozenset()))
+        scrape = asyncio.create_task(executor.scrape(False, frozenset()))
         for _ in range(after):
             await asyncio.sleep(0)
         observing.append(len(node.scheduler.observations.open))
@@ -225,7 +237,7 @@ def test_a_scrape_that_is_given_up_observes_no_more() -> None:
         assert node.scheduler.observations.open == []
 
     node = Node(8)
-    collector = Collector(node.view, True, fail, clock_ns=itertools.count(0, PIECE_NS).__next__)
+    executor = executor_of(node, clock_ns=itertools.count(0, PIECE_NS).__next__)
     observing: list[int] = []
     for after in range(20):
         asyncio.run(give_up(after))

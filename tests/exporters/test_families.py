@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,18 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from nvshare.core import events
-from nvshare.exporters import client
-from nvshare.exporters.collect import Collector
-from nvshare.exporters.overhead import LEAST_BYTES
-from nvshare.exporters.view import Families, View
-from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS
+from nvshare.exporters.executor import Executor
+from nvshare.exporters.registry import Exporter
+from nvshare.exporters.scheduler import client
+from nvshare.exporters.scheduler.overhead import LEAST_BYTES
+from nvshare.exporters.scheduler.view import View
+from nvshare.exporters.steps import Families
 from nvshare.metrics.families import Family, Metric
+from nvshare.metrics.scheduler import SCHEDULER
 from nvshare.wire.dialects import V2
 from nvshare.wire.messages import MessageType
 from tests.exporters.node import SMALL, MetricsNode, Scrape, metrics_node
-from tests.exporters.test_cost import CLIENTS, Node, fail
+from tests.exporters.test_cost import CLIENTS, Node, executor_of
 from tests.node.harness import gpu_key
 
 LINE = re.compile(r"(?P<name>[a-z_0-9]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
@@ -37,11 +38,9 @@ GPU_PARTS = ("nvshare_gpu_", "nvshare_unmanaged_", "nvshare_client_nvml", "nvsha
 
 
 def metric_of(sample: str) -> Metric:
-    for suffix in ("", *SUFFIXES):
-        metric = CATALOG.get(sample.removesuffix(suffix))
-        if metric is not None and (metric.kind == "histogram") == bool(suffix):
-            return metric
-    raise AssertionError(f"{sample} is not in the catalog")
+    metric = SCHEDULER.metric_of_sample(sample)
+    assert metric is not None, f"{sample} is not in the catalog"
+    return metric
 
 
 def check_lines(scrape: Scrape) -> set[str]:
@@ -70,14 +69,16 @@ def test_every_metric_of_the_catalog_is_shown(node: MetricsNode) -> None:
             and bool(s.of("nvshare_client_memory_overhead_baseline_bytes"))
         )
     )
-    assert check_lines(scrape) == CATALOG.keys()
+    assert check_lines(scrape) == SCHEDULER.names()
     assert scrape.families() == list(dict.fromkeys(scrape.families())), "each family once"
     used = {p.pid: p.used_bytes for p in node.card().processes}
     assert scrape.value("nvshare_unmanaged_process_memory_bytes") == used[outsider.pid]
     openmetrics = node.get(Accept="application/openmetrics-text")[2].decode()
     read: Any = text_string_to_metric_families  # it has no types
     parsed = {family.name: family for family in read(openmetrics)}
-    assert {f"{name}_total" if f.type == "counter" else name for name, f in parsed.items()} == CATALOG.keys()
+    assert {
+        f"{name}_total" if f.type == "counter" else name for name, f in parsed.items()
+    } == SCHEDULER.names()
 
 
 def test_an_idle_node_shows_its_zeros(place: Path) -> None:
@@ -124,7 +125,7 @@ def test_without_nvml_the_rest_is_complete(place: Path) -> None:
         check_lines(scrape)
         expected = {
             name
-            for name in CATALOG
+            for name in SCHEDULER.names()
             if name.startswith(("nvshare_scheduler_", "nvshare_client_", "nvshare_pod_"))
             and not name.startswith(GPU_PARTS)
             and name not in MEASURED
@@ -198,7 +199,7 @@ def test_debug_labels_off_shows_pods(place: Path) -> None:
         node.pod("twice", work=False)
         node.pod("twice", work=False)
         scrape = node.wait_scrape(lambda s: s.value("nvshare_gpu_process_count") == 2)
-        assert not any(DEBUG_LABELS & sample.labels.keys() for sample in scrape.samples)
+        assert not any(SCHEDULER.debug_labels & sample.labels.keys() for sample in scrape.samples)
         one_bytes = 4 * 4 * SMALL * SMALL
         assert scrape.value("nvshare_client_managed_allocated_bytes") == 2 * one_bytes
         assert scrape.value("nvshare_client_managed_allocated_peak_bytes") == 2 * one_bytes
@@ -243,21 +244,18 @@ def test_quotas_and_their_sources(node: MetricsNode) -> None:
 
 
 def test_an_exporter_that_fails_takes_only_its_own_families() -> None:
-    def broken(_view: Any) -> Iterator[Family]:
-        yield Family(CATALOG["nvshare_gpu_info"], [(("a", "0", "b"), 1)])
+    def broken(_view: View) -> Families:
+        yield Family(SCHEDULER["nvshare_gpu_info"], [(("a", "0", "b"), 1)])
         raise RuntimeError("broken on purpose")
 
     complaints: list[str] = []
-    collector = Collector(Node(1).view, True, lambda name, error: complaints.append(f"{name}: {error}"))
 
-    async def scrape() -> str:
-        collector._exporters = {
-            "gpu": broken,
-            "fine": lambda _view: iter([Family(CATALOG["nvshare_nvml_up"], [((), 1)])]),
-        }
-        return b"".join(await collector.scrape(False, frozenset())).decode()
+    def fine(_view: View) -> Families:
+        yield Family(SCHEDULER["nvshare_nvml_up"], [((), 1)])
 
-    found = Scrape(asyncio.run(scrape()))
+    executor = executor_of(Node(1), lambda name, error: complaints.append(f"{name}: {error}"))
+    executor.exporters = [Exporter("gpu", broken, False), Exporter("fine", fine, False)]
+    found = Scrape(b"".join(asyncio.run(executor.scrape(False, frozenset()))).decode())
     assert complaints == ["gpu: broken on purpose"]
     assert found.of("nvshare_gpu_info") == []
     assert found.value("nvshare_nvml_up") == 1
@@ -265,30 +263,30 @@ def test_an_exporter_that_fails_takes_only_its_own_families() -> None:
     assert found.value("nvshare_exporter_success", exporter="fine") == 1
 
 
-def names_shown(collector: Collector, *names: str) -> list[str]:
-    return Scrape(b"".join(asyncio.run(collector.scrape(False, frozenset(names)))).decode()).families()
+def names_shown(executor: Executor[View], *names: str) -> list[str]:
+    return Scrape(b"".join(asyncio.run(executor.scrape(False, frozenset(names)))).decode()).families()
 
 
 def test_a_scrape_of_some_families_shows_them_and_keeps_nothing() -> None:
-    collector = Collector(Node(2).view, True, fail)
-    assert names_shown(collector, "nvshare_nvml_up", "nvshare_none") == ["nvshare_nvml_up"]
+    executor = executor_of(Node(2))
+    assert names_shown(executor, "nvshare_nvml_up", "nvshare_none") == ["nvshare_nvml_up"]
     for suffix in ("", *SUFFIXES):
         asked = f"nvshare_pod_gpu_lock_wait_seconds{suffix}"
-        assert names_shown(collector, asked) == ["nvshare_pod_gpu_lock_wait_seconds"]
-    assert names_shown(collector, "nvshare_nvml_up_count") == [], "no histogram"
-    names_shown(collector)
-    kept = sum(len(texts) for texts in collector._exposition._previous.values())
+        assert names_shown(executor, asked) == ["nvshare_pod_gpu_lock_wait_seconds"]
+    assert names_shown(executor, "nvshare_nvml_up_count") == [], "no histogram"
+    names_shown(executor)
+    kept = sum(len(texts) for texts in executor._exposition._previous.values())
     for _ in range(3):
-        names_shown(collector, "nvshare_client_info")
-    assert sum(len(texts) for texts in collector._exposition._previous.values()) == kept
-    assert collector._exposition._blocks == {}
+        names_shown(executor, "nvshare_client_info")
+    assert sum(len(texts) for texts in executor._exposition._previous.values()) == kept
+    assert executor._exposition._blocks == {}
 
 
 def test_thousands_of_pods_are_one_family_each() -> None:
     """Rendered in parts, and read as if in one go."""
     departed = 700
-    collector = Collector(Node(2, departed).view, True, fail)
-    text = b"".join(asyncio.run(collector.scrape(False, frozenset()))).decode()
+    executor = executor_of(Node(2, departed))
+    text = b"".join(asyncio.run(executor.scrape(False, frozenset()))).decode()
     found = Scrape(text)
     assert found.families() == list(dict.fromkeys(found.families())), "each family once"
     for name in ("nvshare_pod_gpu_occupied_seconds_total", "nvshare_pod_gpu_lock_wait_seconds_count"):
@@ -300,7 +298,7 @@ def test_thousands_of_pods_are_one_family_each() -> None:
     assert len(found.of("nvshare_pod_last_seen_timestamp_seconds")) == CLIENTS + departed
     assert len(found.of("nvshare_client_info")) == CLIENTS
     assert found.of("nvshare_unmanaged_process_info") == []
-    openmetrics = b"".join(asyncio.run(collector.scrape(True, frozenset()))).decode()
+    openmetrics = b"".join(asyncio.run(executor.scrape(True, frozenset()))).decode()
     read: Any = text_string_to_metric_families  # it has no types
     parsed = {family.name: family for family in read(openmetrics)}
     assert len(parsed) == len(found.families())
@@ -309,15 +307,15 @@ def test_thousands_of_pods_are_one_family_each() -> None:
 
 def test_who_set_a_limit_is_of_the_moment_of_the_snapshot() -> None:
     node = Node(1)
-    collector = Collector(node.view, True, fail)
+    executor = executor_of(node)
 
     def changed_meanwhile(view: View) -> Families:
         for number in range(CLIENTS):
             node.scheduler.handle(events.LimitsSet(f"default/p{number}", "ctl"), node.now_ns)
         return client.families(view)
 
-    collector._exporters = {"client": changed_meanwhile}
-    found = Scrape(b"".join(asyncio.run(collector.scrape(False, frozenset()))).decode())
+    executor.exporters = [Exporter("client", changed_meanwhile, False)]
+    found = Scrape(b"".join(asyncio.run(executor.scrape(False, frozenset()))).decode())
     sources = found.of("nvshare_client_memory_quota_source_info")
     assert len(sources) == CLIENTS
     assert {sample.labels["source"] for sample in sources} == {"ctl"}

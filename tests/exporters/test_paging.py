@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nvshare.exporters.paging import Look, Paging
+from nvshare.exporters.scheduler.paging import Look, Paging
 from tests.exporters.node import free_port
 from tests.local.harness import node_up, wait_until
 from tests.local.test_oversubscribed import PODS, QUEUES_ALL_IT_CAN, start

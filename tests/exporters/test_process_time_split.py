@@ -8,8 +8,8 @@ from typing import Any
 
 from nvshare.core import events
 from nvshare.core.habits import Habits
-from nvshare.exporters.process_time_split import ProcessTimeSplit
-from nvshare.exporters.service import MetricsService
+from nvshare.exporters.scheduler.process_time_split import ProcessTimeSplit
+from nvshare.exporters.scheduler.service import MetricsService
 from nvshare.gpu.reading import GpuReading, ProcessReading
 from nvshare.node.member import Member
 from nvshare.pods.peer import Process

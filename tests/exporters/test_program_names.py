@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from nvshare.exporters.merged_counters import FORGET_NS, MergedCounters
-from nvshare.exporters.program_names import NAMES_MAX, NAMES_PER_USER, ProgramNames
+from nvshare.exporters.scheduler.merged_counters import FORGET_NS, MergedCounters
+from nvshare.exporters.scheduler.program_names import NAMES_MAX, NAMES_PER_USER, ProgramNames
 from tests.exporters.node import MetricsNode, metrics_node
 
 CLIENT = """
@@ -92,17 +92,20 @@ def test_debug_labels_show_each_process(place: Path) -> None:
 def test_names_are_bounded_and_plain() -> None:
     names = ProgramNames()
     programs = [Program(f"process:{number}:7", 1000, f"job-{number}") for number in range(NAMES_PER_USER + 9)]
-    names.learn([*programs, Program("ml/train", 0, "python")])
+    for one in (*programs, Program("ml/train", 0, "python")):
+        names.learn(one)
     given = {names.name(one.pod) for one in programs}
     assert len(given) == NAMES_PER_USER + 1
     assert "process:1000/other" in given
-    names.learn([Program("process:900:7", 5, 'a "b"\n'), Program("process:901:7", 5, "")])
+    names.learn(Program("process:900:7", 5, 'a "b"\n'))
+    names.learn(Program("process:901:7", 5, ""))
     assert names.name("process:900:7") == "process:5/a__b__"
     assert names.name("process:901:7") == "process:5/other"
     assert names.name("process:902:7") == "process:other", "nobody knows who that was"
     names.keep_only({"process:900:7"})
     assert names.name("process:901:7") == "process:other"
-    names.learn(Program(f"process:{uid}:8", uid, "x") for uid in range(2 * NAMES_MAX))
+    for uid in range(2 * NAMES_MAX):
+        names.learn(Program(f"process:{uid}:8", uid, "x"))
     assert len({names.name(f"process:{uid}:8") for uid in range(2 * NAMES_MAX)}) <= NAMES_MAX
     assert names.name(f"process:{2 * NAMES_MAX - 1}:8") == "process:other"
 

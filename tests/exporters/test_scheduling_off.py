@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from nvshare.core import events
-from nvshare.exporters.activity import Activity
+from nvshare.exporters.scheduler.activity import Activity
 from tests.core.model import Model
 from tests.exporters.node import MetricsNode, metrics_node
 from tests.exporters.test_truth import MATRIX

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from nvshare.metrics.catalog import CATALOG
-from nvshare.metrics.catalog.clients import CLIENT_INFO, CLIENT_USAGE_RATIO
-from nvshare.metrics.catalog.gpus import GPU_MEMORY_TOTAL
-from nvshare.metrics.catalog.pods import POD_LOCK_WAIT
 from nvshare.metrics.exposition import OPENMETRICS_END, Exposition, merged, number_text, unit_of
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
+from nvshare.metrics.scheduler import SCHEDULER
+from nvshare.metrics.scheduler.client import CLIENT_INFO, CLIENT_USAGE_RATIO
+from nvshare.metrics.scheduler.gpu import GPU_MEMORY_TOTAL
+from nvshare.metrics.scheduler.pod import POD_LOCK_WAIT
 
 Parse = Callable[[str], Iterable[Any]]
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -39,9 +39,7 @@ def gauge_values() -> st.SearchStrategy[int | float]:
 @st.composite
 def families(draw: st.DrawFn) -> list[Family]:
     found = []
-    for metric in draw(
-        st.lists(st.sampled_from(list(CATALOG.values())), min_size=1, max_size=6, unique=True)
-    ):
+    for metric in draw(st.lists(st.sampled_from(list(SCHEDULER)), min_size=1, max_size=6, unique=True)):
         labels = st.tuples(*(LABEL for _ in metric.labels))
         if metric.kind == "histogram":
             counts = st.tuples(*(st.integers(0, 2**40) for _ in (*metric.bounds, 0)))
@@ -114,7 +112,7 @@ def test_openmetrics_reads_back_as_what_was_put_in(put_in: list[Family]) -> None
     check(put_in, text, parse_openmetrics)
     read: Parse = parse_openmetrics
     for family in read(text):
-        ours = CATALOG.get(family.name) or CATALOG[f"{family.name}_total"]
+        ours = SCHEDULER[family.name if family.name in SCHEDULER else f"{family.name}_total"]
         assert family.unit == unit_of(ours)
 
 

@@ -77,7 +77,7 @@ def command(
 
     companions: tuple[MakeCompanion, ...] = ()
     if config.switched_on("NVSHARE_METRICS_ENABLE"):
-        from nvshare.exporters.service import metrics_service
+        from nvshare.exporters.scheduler.service import metrics_service
 
         companions = (metrics_service,)
     sys.exit(Daemon(config, read, companions).run())

@@ -95,10 +95,11 @@ class MemoryAccount:
         found = {key: share.charge_bytes for key, share in self.shares.items()}
         if not self.limit_bytes:
             return found | dict.fromkeys(alone, most_bytes)
-        known_bytes = sum(amount for key, amount in found.items() if key not in alone)
-        if known_bytes > most_bytes:  # what they say cannot be true: the parts add up to what can be
+        charged_bytes = sum(found.values())
+        if charged_bytes > most_bytes:  # what they say cannot be true: the parts add up to what can be
             return _parts(found, most_bytes)
-        return found | _parts(alone, most_bytes - known_bytes)
+        beyond = _parts(alone, most_bytes - charged_bytes)
+        return {key: amount + beyond.get(key, 0) for key, amount in found.items()}
 
     # ---- who is here -------------------------------------------------------------------------
 

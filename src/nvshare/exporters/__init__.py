@@ -1,1 +1,1 @@
-"""Exporters: one file per subject, each a generator of families from one view."""
+"""Exporters: one package per port, in it one file per subject that yields families from one view."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.metrics.catalog import CATALOG, DEBUG_LABELS, SUBJECTS, subject_of
-from nvshare.metrics.catalog.rows import FIXED
+from nvshare.metrics.catalog import Catalog
 from nvshare.metrics.families import Metric
+from nvshare.metrics.rows import FIXED
+from nvshare.metrics.scheduler import SCHEDULER
 
 _HEAD: Final = """\
 # Metrics
 
-Generated from the tables in `src/nvshare/metrics/catalog`; `make docs` writes it. Do not edit.
+Generated from the tables in `src/nvshare/metrics/scheduler`; `make docs` writes it. Do not edit.
 
 `nvshare scheduler` serves them on port 9402 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`): text
 0.0.4, and OpenMetrics 1.0 to who asks for it. `/metrics?name[]=NAME` shows only that family. How to scrape,
@@ -58,8 +59,8 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
 """
 
 
-def _cell(metric: Metric) -> str:
-    labels = ", ".join(f"_{label}_" if label in DEBUG_LABELS else label for label in metric.labels)
+def _cell(metric: Metric, debug_labels: frozenset[str]) -> str:
+    labels = ", ".join(f"_{label}_" if label in debug_labels else label for label in metric.labels)
     text = metric.help.replace("|", r"\\|")
     if metric.note:
         text += f" ({metric.note})"
@@ -67,16 +68,16 @@ def _cell(metric: Metric) -> str:
     return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.source} | {fixed} | {text} |"
 
 
-def metrics_page() -> str:
+def metrics_page(catalog: Catalog = SCHEDULER) -> str:
     lines = [_HEAD]
-    for title in SUBJECTS:
+    for subject in catalog.subjects:
         lines += [
-            f"## {title}",
+            f"## {subject.title}",
             "",
             "| name | type | labels | source | fixed | meaning |",
             "|---|---|---|---|---|---|",
         ]
-        lines += [_cell(metric) for metric in CATALOG.values() if subject_of(metric) == title]
+        lines += [_cell(metric, catalog.debug_labels) for metric in catalog.of_subject(subject)]
         lines.append("")
     lines += ["Labels in italics are the debug labels.", ""]
     return "\n".join(lines)

@@ -1,11 +1,12 @@
 """Families as text: Prometheus 0.0.4 and OpenMetrics 1.0.
 
+Rules:
 1. A family without samples prints nothing, not even its HELP.
-2. Whole numbers are plain decimals, ratios have four decimals, and every other number is the shortest that
-   reads back the same. NaN and infinity are written as Prometheus writes them.
-3. Label values are escaped once: the text of a label set is cached from scrape to scrape. Texts that the last
-   scrape did not use are dropped, so the cache is bounded by what was last shown.
-4. One formatting call renders a whole family, because this runs on the loop that grants turns.
+2. Whole numbers are plain decimals, ratios have four decimals, every other number is the shortest that reads
+   back the same; not a number and infinity are written as Prometheus writes them.
+3. Label values are escaped once: the text of a label set is kept from scrape to scrape, and what was not used
+   in the last scrape is forgotten, so the memory this takes is bounded by what was last shown.
+4. One formatting call renders a whole family: this runs on the loop that grants turns.
 """
 
 from __future__ import annotations
@@ -45,29 +46,29 @@ def _ratio_text(value: float) -> str:
 
 @cache
 def _bound_texts(bounds: tuple[float, ...]) -> tuple[str, ...]:
-    """The last label of each bucket of a histogram with these bounds, as written."""
+    """The last label of each bucket of a histogram with these bounds, as it is written."""
     texts = [*(repr(float(bound)) for bound in bounds), "+Inf"]
     return tuple(f'le="{text}"}} ' for text in texts)
 
 
 def unit_of(metric: Metric) -> str:
-    """The base unit at the end of the name, if there is one."""
+    """The base of the name's end, if it is a unit."""
     last = metric.name.removesuffix("_total").rpartition("_")[2]
     return last if last in UNITS else ""
 
 
 class Exposition:
-    """Renders the families of one server; caches the texts of label sets (rule 3)."""
+    """Renders families of one server; keeps the texts of label sets (rule 3)."""
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[str, ...], _Texts] = {}
         self._previous: dict[tuple[str, ...], _Texts] = {}
 
     def ending_scrape(self) -> Iterator[None]:
-        """Drop the texts that the scrape did not use, in steps: freeing takes time as well."""
+        """What the scrape did not use is forgotten, in steps: freeing takes its time too."""
         forgotten, self._previous, self._blocks = self._previous, self._blocks, {}
         for texts in self._previous.values():
-            texts.previous = {}  # else each scrape would keep all earlier ones
+            texts.previous = {}  # else each scrape would keep all before it
         for blocks in forgotten.values():
             while blocks:
                 for _ in range(min(len(blocks), _FREED_AT_ONCE)):
@@ -80,23 +81,23 @@ class Exposition:
             pass
 
     def render(self, family: Family, openmetrics: bool = False, goes_on: bool = False) -> str:
-        """``goes_on``: the samples before were of the same metric, and its head is already there."""
-        metric = family.metric
-        if not family.samples:
+        """``goes_on``: the samples before were of the same metric, and its head stands there."""
+        metric, samples = family.metric, list(family.samples)
+        if not samples:
             return ""
         head = "" if goes_on else _head(metric, openmetrics)
         if metric.kind == "histogram":
-            return head + "".join(self._histogram(metric, labels, value) for labels, value in family.samples)
+            return head + "".join(self._histogram(metric, labels, value) for labels, value in samples)
         blocks = self._texts(metric.labels)
         text_of = _ratio_text if metric.ratio else number_text
         flat: list[object] = []
         extend = flat.extend
-        for labels, value in family.samples:
+        for labels, value in samples:
             extend((blocks[labels], value if value.__class__ is int else text_of(value)))  # type: ignore[arg-type]
-        return head + (f"{metric.name}%s %s\n" * len(family.samples)) % tuple(flat)
+        return head + (f"{metric.name}%s %s\n" * len(samples)) % tuple(flat)
 
     def _texts(self, names: tuple[str, ...]) -> _Texts:
-        """The texts of all label sets of a family; families with the same label names share them."""
+        """The texts of all label sets of a family; those of the same names are shared between families."""
         blocks = self._blocks.get(names)
         if blocks is None:
             blocks = self._blocks[names] = _Texts(names, self._previous.get(names, {}))
@@ -115,7 +116,7 @@ class Exposition:
 
 
 class _Texts(dict[tuple[str, ...], str]):
-    """Label values -> ``{name="value",...}``, made on first use."""
+    """Label values -> ``{name="value",...}``, made when first asked for."""
 
     __slots__ = ("_names", "previous")
 
@@ -150,7 +151,7 @@ def _head(metric: Metric, openmetrics: bool) -> str:
 
 
 def merged(metric: Metric, labels: tuple[str, ...], samples: list[Sample]) -> Family:
-    """The family with only these labels: samples that become equal are merged by the metric's rule."""
+    """The family with only these labels: samples that become alike become one, by the metric's rule."""
     places = [metric.labels.index(label) for label in labels]
     narrowed = Metric(
         **{field: getattr(metric, field) for field in metric.__slots__ if field != "labels"}, labels=labels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -18,17 +18,17 @@ class Metric:
     kind: Kind
     labels: tuple[str, ...]
     help: str
-    source: str  # the source of the number: nvml, scheduler, daemon, process
+    source: str  # who knows the number: nvml, scheduler, daemon, process
     since: str  # fixed or ours: see catalog/rows.py
     bounds: tuple[float, ...] = ()  # of a histogram's buckets, without +Inf
-    merge: Merge = "same"  # how samples that are equal without the debug labels are merged
+    merge: Merge = "same"  # how samples that become alike without the debug labels become one
     ratio: bool = False  # written with four decimals, as the earlier nvshare prints ratios
-    figure: str = ""  # of the core's GpuFigures, shown as it is
+    figure: str = ""  # of the core's GpuFigures that it shows as it is
     note: str = ""  # what a reader may not expect, and why
 
 
 class Distribution(NamedTuple):
-    """The value of a histogram's sample: the count of each bucket, the last one without a bound."""
+    """The value of a histogram's sample: how many fell into each bucket, the last one without a bound."""
 
     counts: tuple[int, ...]
     total: float
@@ -41,4 +41,4 @@ Sample = tuple[tuple[str, ...], Value]
 
 class Family(NamedTuple):
     metric: Metric
-    samples: Sequence[Sample]
+    samples: Iterable[Sample]

@@ -1,4 +1,4 @@
-"""The daemon itself: messages, refusals, the loop, checkpoints, and the sources of its figures."""
+"""The daemon about itself: messages, refusals, the loop, checkpoints, and where its numbers come from."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Final
 
 from nvshare import __version__
 from nvshare.build import core_kind
-from nvshare.exporters.view import Families, View
-from nvshare.metrics.catalog import daemon as c
-from nvshare.metrics.catalog.scheduler import DISCONNECTS, MESSAGES
+from nvshare.exporters.scheduler import EXPORTERS
+from nvshare.exporters.scheduler.view import View
+from nvshare.exporters.steps import Families
 from nvshare.metrics.families import Family, Metric
+from nvshare.metrics.scheduler import daemon as c
+from nvshare.metrics.scheduler.scheduler import DISCONNECTS, MESSAGES
 
 SCHEDULER: Final = "scheduler"
 _PAUSES: Final = {"full": "accept_paused_full", "exhausted": "accept_paused_exhausted"}
@@ -58,3 +60,6 @@ def _sources(view: View) -> Families:
     aged = [(name, s.taken_ns) for name, s in sources.items() if s.taken_ns >= 0]
     ages = [((name,), max(0, view.taken_ns - taken_ns) / 1e9) for name, taken_ns in aged]
     yield Family(c.SNAPSHOT_AGE, [((SCHEDULER,), 0), *ages])
+
+
+EXPORTERS.register(__name__, lambda: families)

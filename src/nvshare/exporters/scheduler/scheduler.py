@@ -7,11 +7,13 @@ from typing import Final
 
 from nvshare.core.books.histogram import HistogramCopy
 from nvshare.core.view.observe import GpuCopy
-from nvshare.exporters.view import Families, View
+from nvshare.exporters.scheduler import EXPORTERS
+from nvshare.exporters.scheduler.view import View
+from nvshare.exporters.steps import Families
 from nvshare.gpu.sampler import NVML
-from nvshare.metrics.catalog import CATALOG
-from nvshare.metrics.catalog import scheduler as c
 from nvshare.metrics.families import Distribution, Family, Metric, Value
+from nvshare.metrics.scheduler import SCHEDULER
+from nvshare.metrics.scheduler import scheduler as c
 
 Figure = Callable[[GpuCopy], Value]
 
@@ -32,8 +34,8 @@ _STATES: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.TURN, lambda g: g.turn_ns / 1e9),
 )
 _OF_TURNS: Final = frozenset((c.RUNNING.name, c.RUNNING_MEMORY.name))
-"""Not known while scheduling is off: clients then run without asking."""
-_COUNTED: Final = tuple(metric for metric in CATALOG.values() if metric.figure)
+"""Not known while scheduling is off: whoever runs then does so without asking."""
+_COUNTED: Final = tuple(metric for metric in SCHEDULER if metric.figure)
 """Shown as the core counts them."""
 
 
@@ -51,7 +53,10 @@ def families(view: View) -> Families:
 
 
 def _lost(view: View, gpu: GpuCopy) -> bool:
-    """Fallen off the bus, without clients."""
+    """Fallen off the bus, and nobody is left on it."""
     source = view.sources.get(gpu.gpu)
     lost = view.sources[NVML].up and source is not None and not source.up
     return lost and not any(tenant.clients for tenant in gpu.tenants)
+
+
+EXPORTERS.register(__name__, lambda: families)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.metrics.catalog.rows import FIXED, GPU, WAIT_BOUNDS, Rows
+from nvshare.metrics.rows import FIXED, GPU, WAIT_BOUNDS, Rows
 
 _UNGATED: Final = "left out while scheduling is off: whoever runs then does so without asking"
 

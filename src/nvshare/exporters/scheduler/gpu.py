@@ -1,14 +1,16 @@
-"""GPUs as NVML reports them."""
+"""GPUs as NVML tells of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from nvshare.exporters.view import Families, View
+from nvshare.exporters.scheduler import EXPORTERS
+from nvshare.exporters.scheduler.view import View
+from nvshare.exporters.steps import Families
 from nvshare.gpu.reading import GpuReading
-from nvshare.metrics.catalog import gpus as c
 from nvshare.metrics.families import Family, Metric, Sample
+from nvshare.metrics.scheduler import gpu as c
 
 Figure = Callable[[GpuReading], int | float | None]
 
@@ -36,7 +38,7 @@ _OF_LOST_TOO: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.GPU_XIDS, lambda r: r.xids),
     (c.GPU_LAST_XID, lambda r: None if r.xids is None else r.last_xid),
 )
-"""Counted here and not by the card: a card that falls off the bus still shows its last XID."""
+"""What is counted here and not by the card: of one that falls off the bus, that is how its XID is seen."""
 
 
 def families(view: View) -> Families:
@@ -58,3 +60,6 @@ def _family(metric: Metric, figure: Figure, readings: list[GpuReading]) -> Famil
         if value is not None:
             samples.append(((reading.uuid, str(reading.index)), value))
     return Family(metric, samples)
+
+
+EXPORTERS.register(__name__, lambda: families)

@@ -1,21 +1,20 @@
-"""Pods: counters for any window of time, pod_rows for a while after a pod has gone."""
+"""Pods: counters from which any window can be computed, kept for a while after a pod has gone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from nvshare.core.view.observe import ROWS_AT_ONCE, GpuCopy, PodFiguresCopy, TenantCopy
-from nvshare.exporters.activity import unknown_activity
-from nvshare.exporters.merged_counters import MergedCounters
-from nvshare.exporters.program_names import is_program
-from nvshare.exporters.view import Families, View, families_of, in_batches
-from nvshare.metrics.catalog import pods as c
+from nvshare.core.view.observe import GpuCopy, PodFiguresCopy, TenantCopy
+from nvshare.exporters.scheduler import EXPORTERS
+from nvshare.exporters.scheduler.activity import of_unknown_activity
+from nvshare.exporters.scheduler.merged_counters import MergedCounters
+from nvshare.exporters.scheduler.program_names import is_program
+from nvshare.exporters.scheduler.view import View
+from nvshare.exporters.steps import Families, Steps, freed, gathered
 from nvshare.metrics.families import Distribution, Family, Metric, Sample
+from nvshare.metrics.scheduler import pod as c
 from nvshare.pods.peer import Process
-
-_COMPUTED_AT_ONCE: Final = 32  # a row takes ten microseconds
-_HISTOGRAMS_AT_ONCE: Final = 32  # each has as many lines as buckets
 
 
 class _Shown(NamedTuple):
@@ -53,7 +52,7 @@ _TOTALS: Final[tuple[tuple[Metric, Callable[[_Row], Sample]], ...]] = (
 
 
 class Totals:
-    """Keeps shown counters from decreasing: the figures of a turn are estimates until it ends."""
+    """Keeps what is shown from going back: what has not ended yet is an estimate until it ends."""
 
     def __init__(self) -> None:
         self._shown: dict[tuple[str, str], _Shown] = {}
@@ -67,43 +66,35 @@ class Totals:
         return row if totals == row.totals else row._replace(totals=totals)
 
     def families(self, view: View) -> Families:
-        rows: list[_Row] = []
-        shown: dict[tuple[str, str], _Shown] = {}
-        for batch in in_batches(_rows(view), _COMPUTED_AT_ONCE):
-            for row in map(self.rising, batch):
-                shown[row.key] = row.totals
-                rows.append(row)
-            yield None
-        obsolete, self._shown = self._shown, shown
-        yield from _freeing(obsolete)
+        rows = yield from gathered(map(self.rising, _rows(view)))
+        last_shown, self._shown = self._shown, dict((yield from gathered((r.key, r.totals) for r in rows)))
+        yield from freed(last_shown)
         yield from _last_times(view, rows)
         if view.names is not None:
-            yield from self._join(rows, view.taken_ns)
+            rows = yield from self._join(rows, view.taken_ns)
         for metric, total in _TOTALS:
-            yield from families_of(metric, rows, total)
-        yield from families_of(c.POD_LOCK_WAIT, rows, _lock_wait, _HISTOGRAMS_AT_ONCE)
-        while rows:
-            del rows[-ROWS_AT_ONCE:]
-            yield None
+            yield Family(metric, map(total, rows))
+        yield Family(c.POD_LOCK_WAIT, map(_lock_wait, rows))
+        yield from freed(rows)
         yield from _unmanaged(view)
 
-    def _join(self, rows: list[_Row], now_ns: int) -> Iterator[None]:
-        """Programs in no pod with the same name share a row."""
-        programs: dict[tuple[str, str, str], _Row] = {}
-        pod_rows: list[_Row] = []
-        for batch in in_batches(rows):
-            for row in batch:
-                if is_program(row.labels[1]):
-                    self._joined.add(row.key, row.labels, _counters(row), now_ns)
-                    programs[row.labels] = row
-                else:
-                    pod_rows.append(row)
-            yield None
-        rows[:] = pod_rows
-        for batch in in_batches(programs.values()):
-            rows += [_counting(row, self._joined.sum_of(row.labels)) for row in batch]
-            yield None
+    def _join(self, rows: list[_Row], now_ns: int) -> Steps[list[_Row]]:
+        """Programs in no pod that have the same name share a row."""
+        alike: dict[tuple[str, str, str], _Row] = {}
+
+        def is_of_pod(row: _Row) -> bool:
+            if not is_program(row.labels[1]):
+                return True
+            self._joined.add(row.key, row.labels, _counters(row), now_ns)
+            alike[row.labels] = row
+            return False
+
+        of_pods = yield from gathered(row for row in rows if is_of_pod(row))
+        joined = yield from gathered(
+            _counting(row, self._joined.sum_of(row.labels)) for row in alike.values()
+        )
         yield from self._joined.forgetting(now_ns)
+        return of_pods + joined
 
 
 def _counters(row: _Row) -> tuple[int, ...]:
@@ -111,24 +102,17 @@ def _counters(row: _Row) -> tuple[int, ...]:
 
 
 def _counting(row: _Row, counters: list[int]) -> _Row:
-    """The same row with other counters, in the same order."""
+    """With other counters, in the same order."""
     totals = len(row.totals)
     wait_sum_ns, *wait_counts = counters[totals:]
     figures = row.figures._replace(wait_sum_ns=wait_sum_ns, wait_counts=wait_counts)
     return row._replace(totals=_Shown(*counters[:totals]), figures=figures)
 
 
-def _freeing(obsolete: dict[tuple[str, str], _Shown]) -> Iterator[None]:
-    while obsolete:
-        for _ in range(min(len(obsolete), ROWS_AT_ONCE)):
-            obsolete.popitem()
-        yield None
-
-
 def _rows(view: View) -> Iterator[_Row]:
     for gpu in view.gpus:
-        # Until all expected clients have resumed and reported, a second may be missing, and Prometheus reads
-        # a counter that falls as one that started anew.
+        # Until all who may come back have told what they did, a second may be missing, and a counter that
+        # falls is read like one that began anew.
         for tenant in () if gpu.awaits_clients else gpu.tenants:
             if tenant.figures.here or view.taken_ns - tenant.figures.left_ns <= view.ttl_ns:
                 yield _of_tenant(view, gpu, tenant)
@@ -178,21 +162,21 @@ def _of_departed(view: View, gpu: GpuCopy, pod: str, figures: PodFiguresCopy) ->
 
 
 def _last_times(view: View, rows: list[_Row]) -> Families:
-    unknown: set[tuple[str, str]] = set()
-    yield from unknown_activity(view, unknown)
+    unknown = yield from of_unknown_activity(view)
     worked: dict[tuple[str, str], float] = {}
     seen: dict[tuple[str, str], float] = {}
-    for batch in in_batches(rows):
-        for row in batch:
-            pod = row.labels[:2]
-            worked_sec = view.wall_sec(row.figures.last_worked_ns) if row.figures.last_worked_ns >= 0 else 0.0
-            seen_sec = view.wall_sec(view.taken_ns if row.figures.here else row.figures.left_ns)
-            if pod not in unknown:
-                worked[pod] = max(worked.get(pod, 0.0), worked_sec)
-            seen[pod] = max(seen.get(pod, 0.0), seen_sec)
-        yield None
-    yield from families_of(c.POD_LAST_KERNEL, worked.items(), lambda item: item)
-    yield from families_of(c.POD_LAST_SEEN, seen.items(), lambda item: item)
+
+    def add(row: _Row) -> None:
+        pod = row.labels[:2]
+        worked_sec = view.wall_sec(row.figures.last_worked_ns) if row.figures.last_worked_ns >= 0 else 0.0
+        seen_sec = view.wall_sec(view.taken_ns if row.figures.here else row.figures.left_ns)
+        if pod not in unknown:
+            worked[pod] = max(worked.get(pod, 0.0), worked_sec)
+        seen[pod] = max(seen.get(pod, 0.0), seen_sec)
+
+    yield from gathered(map(add, rows))
+    yield Family(c.POD_LAST_KERNEL, worked.items())
+    yield Family(c.POD_LAST_SEEN, seen.items())
 
 
 class _Stranger(NamedTuple):
@@ -201,25 +185,26 @@ class _Stranger(NamedTuple):
 
 
 def _unmanaged(view: View) -> Families:
-    """Processes that compute on a GPU without being our client there; being one elsewhere does not count."""
-    managed: set[tuple[Process, str]] = set()
-    for members in in_batches(view.managed):
-        managed.update((member.process, member.gpu) for member in members)
-        yield None
-    found: list[_Stranger] = []
+    """Processes that compute on a GPU where they are no client of ours; being one elsewhere is no excuse."""
+    managed = set((yield from gathered((member.process, member.gpu) for member in view.managed)))
+    found = yield from gathered(_strangers(view, managed))
+    sized = ((one.labels, one.used_bytes) for one in found if one.used_bytes is not None)
+    yield Family(c.UNMANAGED, ((one.labels, 1) for one in found))
+    yield Family(c.UNMANAGED_MEMORY, sized)
+
+
+def _strangers(view: View, managed: set[tuple[Process, str]]) -> Iterator[_Stranger]:
     for reading in view.readings:
-        for processes in in_batches(reading.processes or ()):
-            for process in processes:
-                if (Process(process.pid, process.start_ticks), reading.uuid) not in managed:
-                    pod = view.pod_labels(process.owner) if process.owner else ("", "")
-                    labels = (*pod, reading.uuid, str(reading.index), str(process.pid))
-                    found.append(_Stranger(labels, process.used_bytes))
-            yield None
-    sized = [one for one in found if one.used_bytes is not None]
-    yield Family(c.UNMANAGED, [(one.labels, 1) for one in found])
-    yield Family(c.UNMANAGED_MEMORY, [(one.labels, one.used_bytes or 0) for one in sized])
+        for process in reading.processes or ():
+            if (Process(process.pid, process.start_ticks), reading.uuid) not in managed:
+                pod = view.pod_labels(process.owner) if process.owner else ("", "")
+                labels = (*pod, reading.uuid, str(reading.index), str(process.pid))
+                yield _Stranger(labels, process.used_bytes)
 
 
 def _lock_wait(row: _Row) -> Sample:
     figures = row.figures
     return row.labels, Distribution(tuple(figures.wait_counts), figures.wait_sum_ns / 1e9)
+
+
+EXPORTERS.register(__name__, lambda: Totals().families)

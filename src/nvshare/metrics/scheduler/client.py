@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nvshare.metrics.catalog.rows import CLIENT, FIXED, NO_ZEROS, POD, Rows
+from nvshare.metrics.rows import CLIENT, FIXED, NO_ZEROS, POD, Rows
 
 _MEASURED: Final = (
     "left out as long as NVML has told nothing of the process; of one that never did little, what NVML counts"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvshare.metrics.catalog.rows import POD, POD_GPU, WAIT_BOUNDS, Rows
+from nvshare.metrics.rows import POD, POD_GPU, WAIT_BOUNDS, Rows
 
 row = Rows()
 POD_OCCUPIED = row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvshare.metrics.catalog.rows import LOOP_BOUNDS, Rows
+from nvshare.metrics.rows import LOOP_BOUNDS, Rows
 
 row = Rows()
 SOURCE_UP = row(
@@ -137,3 +137,5 @@ PROCESS_FDS = row("nvshare_process_open_fds", (), "Open descriptors of the daemo
 PROCESS_MAX_FDS = row("nvshare_process_max_fds", (), "Descriptors the daemon may have.", "process")
 PROCESS_THREADS = row("nvshare_process_threads", (), "Threads of the daemon.", "process")
 PROCESS_START = row("nvshare_process_start_time_seconds", (), "When the daemon started.", "process")
+
+EXECUTOR_FAMILIES = (EXPORTER_SUCCESS, EXPORTER_DURATION)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvshare.metrics.catalog.rows import FIXED, GPU, NO_ZEROS, Rows
+from nvshare.metrics.rows import FIXED, GPU, NO_ZEROS, Rows
 
 row = Rows()
 NVML_UP = row("nvshare_nvml_up", (), "1 if NVML answers, else 0.", "nvml", FIXED)

@@ -1,4 +1,4 @@
-"""The page at ``/``: links, and the present state of GPUs and pods. Made in parts."""
+"""The page at ``/``: links, and who has what, as of now. Made in parts, between which others may run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from nvshare import __version__
 from nvshare.core.view.observe import GpuCopy, TenantCopy
-from nvshare.exporters.view import View, in_batches
+from nvshare.exporters.scheduler.view import View
 
 _LINKS: Final = ("metrics", "healthz", "readyz")
 _STYLE: Final = (
@@ -20,7 +20,6 @@ _STYLE: Final = (
     "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}th,td{border-color:#444}a{color:#8cf}}"
 )
 _MIB: Final = 1 << 20
-_ROWS_AT_ONCE: Final = 16  # a row takes ten microseconds
 
 
 def _row(cells: list[str], tag: str = "td", numbers_from: int = 1) -> str:
@@ -30,8 +29,8 @@ def _row(cells: list[str], tag: str = "td", numbers_from: int = 1) -> str:
 
 def _table(head: list[str], rows: Iterator[list[str]], numbers_from: int) -> Iterator[str]:
     yield f"<table><tr>{_row(head, 'th', numbers_from)}</tr>"
-    for batch in in_batches(rows, _ROWS_AT_ONCE):
-        yield "".join(f"<tr>{_row(row, 'td', numbers_from)}</tr>" for row in batch)
+    for row in rows:
+        yield f"<tr>{_row(row, 'td', numbers_from)}</tr>"
     yield "</table>"
 
 
@@ -59,7 +58,7 @@ def _tenant_rows(view: View) -> Iterator[list[str]]:
                 limit = "–" if not tenant.limit_bytes else f"{tenant.limit_bytes // _MIB}"
                 usage = f"{gpu.window_used_ns(tenant) * 100 / gpu.window_ns:.0f} %"
                 state = _state(gpu, tenant)
-                if not view.figures.scheduling_on:  # its state is not known then
+                if not view.figures.scheduling_on:  # what it does then is not known
                     state, usage = "ungated", "–"
                 figures = [str(len(tenant.clients)), f"{tenant.used_bytes // _MIB}", limit, usage, quota]
                 yield [tenant.pod, str(gpu.number), state, *figures]

@@ -1,17 +1,18 @@
-"""Counters of programs that share a name.
+"""Counters of programs that are shown under one name.
 
-1. The shown value is the sum of the increases of each program since the previous scrape. So it never
-   decreases: neither when a program is forgotten, nor when another one of its name starts at zero.
-2. A program that was not seen for a minute is forgotten, and so is a name without programs. Overlapping
-   scrapes see the same programs within less.
+Rules:
+1. What is shown is the sum of what each had more than when it was last looked at. So it never goes back: not
+   when a program is forgotten, nor when the next one of its name begins with nothing.
+2. Who was not looked at for a minute is forgotten, and so is a name of which nobody was. Scrapes that
+   overlap look at the same programs within less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from nvshare.core.view.observe import ROWS_AT_ONCE
+from nvshare.exporters.steps import Steps, gathered
 
 FORGET_NS: Final = 60_000_000_000
 Labels = tuple[str, str, str]
@@ -48,14 +49,11 @@ class MergedCounters:
     def sum_of(self, labels: Labels) -> list[int]:
         return self._sums[labels].counters
 
-    def forgetting(self, now_ns: int) -> Iterator[None]:
-        """Rule 2, in steps between which other callbacks run."""
+    def forgetting(self, now_ns: int) -> Steps[None]:
+        """Rule 2."""
         before_ns = now_ns - FORGET_NS
         programs = [key for key, last in self._last.items() if last.seen_ns < before_ns]
         yield None
-        for start in range(0, len(programs), ROWS_AT_ONCE):
-            for key in programs[start : start + ROWS_AT_ONCE]:
-                self._last.pop(key, None)
-            yield None
+        yield from gathered(self._last.pop(key, None) for key in programs)
         for labels in [labels for labels, total in self._sums.items() if total.seen_ns < before_ns]:
             self._sums.pop(labels, None)

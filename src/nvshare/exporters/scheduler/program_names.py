@@ -1,14 +1,13 @@
-"""Names of programs in no pod, for metrics: the user and the command, not the process.
+"""What a program in no pod is called in metrics: its user and its command, not the one process it is.
 
-Processes come and go, and each would leave series of its own behind in Prometheus. The figures of programs
-with one name are added up. Programs choose their command, so the number of names is bounded: later programs
-are called ``other``.
+Processes come and go for ever, and each would leave series of its own behind in Prometheus. What two
+programs of one name have is added up. Programs choose their command, so there is a bounded number of names:
+what comes later is called ``other``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final, Protocol
 
 from nvshare.pods.tenant_name import TenantKind, TenantName
@@ -37,17 +36,16 @@ class Named(Protocol):
 
 
 class ProgramNames:
-    """By tenant, the names of processes in no pod."""
+    """By tenant, of those that are a process in no pod."""
 
     def __init__(self) -> None:
         self._of: dict[str, str] = {}
         self._given: dict[int, set[str]] = {}  # commands, by user
         self._count = 0
 
-    def learn(self, programs: Iterable[Named]) -> None:
-        for one in programs:
-            if one.pod not in self._of and TenantName.of_key(one.pod).is_process:
-                self._of[one.pod] = _PREFIX + self._name(one.uid, one.command)
+    def learn(self, program: Named) -> None:
+        if program.pod not in self._of and TenantName.of_key(program.pod).is_process:
+            self._of[program.pod] = _PREFIX + self._name(program.uid, program.command)
 
     def name(self, pod: str) -> str:
         return self._of.get(pod, _PREFIX + OTHER)

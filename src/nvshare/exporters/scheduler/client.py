@@ -1,4 +1,4 @@
-"""Clients: one process of a pod on one GPU, while it is connected."""
+"""Clients: one process of a pod on one GPU, as long as it is connected."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Final, NamedTuple
 
 from nvshare.core.limits import NO_SOURCE
 from nvshare.core.view.observe import GpuCopy, TenantCopy
-from nvshare.exporters.program_names import is_program
-from nvshare.exporters.view import Families, View, in_batches
+from nvshare.exporters.scheduler import EXPORTERS
+from nvshare.exporters.scheduler.program_names import is_program
+from nvshare.exporters.scheduler.view import View
+from nvshare.exporters.steps import Families, gathered
 from nvshare.gpu.reading import ProcessReading
-from nvshare.metrics.catalog import clients as c
 from nvshare.metrics.families import Family, Metric, Sample
+from nvshare.metrics.scheduler import client as c
 from nvshare.pods.peer import Process
 from nvshare.wire.codec import format_client_id
 
 _NS_PER_MS: Final = 1_000_000
-_ROWS_AT_ONCE: Final = 32  # a row takes ten microseconds
 
 
 class _Row(NamedTuple):
@@ -40,7 +41,7 @@ class _Row(NamedTuple):
     unresponsive: int
     nvml_bytes: int | None
     sm_percent: int | None
-    overhead_bytes: int | None  # while NVML reports the process
+    overhead_bytes: int | None  # as long as NVML tells of the process
 
 
 Figure = Callable[[_Row], int | float]
@@ -65,21 +66,16 @@ _OF_ALL: Final[tuple[tuple[Metric, Figure], ...]] = (
 def families(view: View) -> Families:
     used: dict[str, dict[Process, ProcessReading]] = {}
     for reading in view.readings:
-        if reading.processes is not None:  # a GPU without a known list is missing
-            used[reading.uuid] = {Process(p.pid, p.start_ticks): p for p in reading.processes}
-        yield None
-    rows: list[_Row] = []
-    for batch in in_batches(_all_rows(view, used), _ROWS_AT_ONCE):
-        rows += batch
-        yield None
-    sources: list[Sample] = [((*r.labels[:3], r.source), 1) for r in rows]
+        if reading.processes is not None:  # a GPU whose list is not known is missing
+            pairs = yield from gathered((Process(p.pid, p.start_ticks), p) for p in reading.processes)
+            used[reading.uuid] = dict(pairs)
+    every = rows = yield from gathered(_all_rows(view, used))
     if view.names is not None:
-        rows = [*_joined(rows)]
-        yield None
-    yield Family(c.CLIENT_INFO, [((*r.labels, r.gpu_index, r.host_pid), 1) for r in rows])
+        rows = yield from gathered(_joined(rows))
+    yield Family(c.CLIENT_INFO, (((*r.labels, r.gpu_index, r.host_pid), 1) for r in rows))
     for metric, figure in _OF_ALL:
-        yield Family(metric, [(r.labels, figure(r)) for r in rows])
-    yield Family(c.CLIENT_QUOTA_SOURCE, sources)
+        yield Family(metric, _samples(rows, figure))
+    yield Family(c.CLIENT_QUOTA_SOURCE, (((*r.labels[:3], r.source), 1) for r in every))
     measured = [(r.labels, r.used_bytes, r.overhead_bytes) for r in rows if r.overhead_bytes is not None]
     yield Family(c.CLIENT_OVERHEAD, [(labels, overhead) for labels, _, overhead in measured])
     yield Family(c.CLIENT_NEED, [(labels, used + overhead) for labels, used, overhead in measured])
@@ -92,8 +88,12 @@ def families(view: View) -> Families:
     yield Family(c.CLIENT_SM_UTILIZATION, busy)
 
 
+def _samples(rows: list[_Row], figure: Figure) -> Iterator[Sample]:
+    return ((row.labels, figure(row)) for row in rows)
+
+
 def _joined(rows: list[_Row]) -> Iterator[_Row]:
-    """Programs in no pod with the same name share a row."""
+    """Programs in no pod that have one name have one row."""
     alike: dict[tuple[str, str], _Row] = {}
     for row in rows:
         _, pod, _, gpu = row.labels
@@ -159,7 +159,7 @@ def _rows(
     for client, used_bytes, peak_bytes in tenant.clients:
         process = view.processes.get(client)
         if process is None:
-            continue  # it left during the scrape
+            continue  # it left while the scrape was being made
         nvml_bytes: int | None = None
         sm_percent: int | None = None
         if reported is not None:
@@ -178,3 +178,6 @@ def _rows(
             sm_percent,
             None if reported is None else view.overheads.get(client),
         )
+
+
+EXPORTERS.register(__name__, lambda: families)

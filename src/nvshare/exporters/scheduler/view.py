@@ -1,0 +1,130 @@
+"""One moment of the daemon, as all exporters of a scrape see it.
+
+All figures of a scrape are of one moment, so they agree with each other: what is small is copied in one
+callback, the books of GPUs by an observation. Work on the copies is done in steps, between which turns are
+granted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from nvshare.core.view.observe import GpuCopy, Observation, unpacking
+from nvshare.exporters.scheduler.program_names import Named, ProgramNames
+from nvshare.exporters.steps import Steps, freed, gathered
+from nvshare.gpu.reading import GpuReading, SourceState
+from nvshare.metrics.families import Distribution
+from nvshare.pods.peer import Process
+from nvshare.pods.tenant_name import TenantName
+from nvshare.runtime.durations import DurationHistogram
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the daemon counts about itself."""
+
+    messages: dict[str, int]
+    refused: dict[str, int]
+    disconnects: dict[str, int]
+    killed: dict[str, int]
+    events: dict[str, int]
+    lag: Distribution
+    callbacks: Distribution
+    scrape_steps: Distribution
+    standstill_ns: int
+    clients: int
+    expected: int
+    unregistered: int
+    scheduling_on: bool
+    checkpoints_written: int
+    checkpoints_failed: int
+    checkpoint_age_ns: int
+    http_connections: int
+    http_requests: int
+    web_config_failures: int
+
+
+class Managed(Named, Protocol):
+    """Who is a client of ours on a GPU, away or not, and who was until its process ended."""
+
+    @property
+    def process(self) -> Process: ...
+
+    @property
+    def gpu(self) -> str: ...
+
+
+@dataclass(slots=True)
+class View:
+    taken_ns: int  # CLOCK_MONOTONIC
+    wall_ns: int
+    ttl_ns: int
+    observation: Observation
+    processes: Mapping[int, Process]  # of connected clients
+    managed: Sequence[Managed]
+    memory_sources: Mapping[str, str]  # who set a pod's memory limit, of those that have one
+    nvml_up: bool
+    readings: list[GpuReading]
+    last_words: list[GpuReading]  # of GPUs that answer no more: their XIDs
+    sources: dict[str, SourceState]
+    overheads: Mapping[int, int]  # client -> baseline
+    worked_ns: Mapping[str, int]  # by pod, while scheduling was off: when NVML saw it at work
+    figures: Figures
+    draining: frozenset[str] = frozenset()  # GPUs that nobody new may use
+    names: ProgramNames | None = None  # of programs in no pod; None: each is shown as the process it is
+
+    gpus: list[GpuCopy] = field(default_factory=list)  # the observation's, once it is made
+
+    def completing(self) -> Steps[None]:
+        """Fill in the GPUs as they were at the beginning."""
+        yield from self.observation.copying()
+        self.gpus = self.observation.copies()
+        for copy in self.gpus:
+            yield from unpacking(copy)
+        if self.names is not None:
+            yield from self._naming(self.names)
+
+    def close(self) -> None:
+        self.observation.end()
+
+    def _naming(self, names: ProgramNames) -> Steps[None]:
+        """Learn the names of new processes, and drop those of processes that nobody shows any more."""
+        yield from gathered(map(names.learn, self.managed))
+        known = yield from gathered(one.pod for one in self.managed)
+        for gpu in self.gpus:
+            known += yield from gathered(tenant.pod for tenant in gpu.tenants)
+            known += yield from gathered(pod for pod, _ in gpu.departed)
+        names.keep_only(set(known))
+
+    def pod_labels(self, pod: str) -> tuple[str, str]:
+        """Namespace and name; of a process in no pod the name of its program, without debug labels."""
+        tenant = TenantName.of_key(pod)
+        if tenant.is_process and self.names is not None:
+            return "", self.names.name(pod)
+        return tenant.labels
+
+    def freeing(self) -> Steps[None]:
+        for gpu in self.gpus:
+            for rows in (gpu.raw_tenants, gpu.tenants, gpu.departed):
+                yield from freed(rows)
+
+    def wall_sec(self, monotonic_ns: int) -> float:
+        """A moment of the monotonic clock as people write it, to the millisecond."""
+        return round((self.wall_ns - (self.taken_ns - monotonic_ns)) / 1e9, 3)
+
+
+def loop_distribution(durations: DurationHistogram, exponents: tuple[int, ...]) -> Distribution:
+    """Counts in powers of two, in fewer buckets."""
+    counts, start = [], 0
+    for exponent in exponents:
+        counts.append(sum(durations.counts[start : exponent + 1]))
+        start = exponent + 1
+    counts.append(sum(durations.counts[start:]))
+    return Distribution(tuple(counts), durations.sum_ns / 1e9)
+
+
+def wall_ns() -> int:
+    return time.time_ns()
