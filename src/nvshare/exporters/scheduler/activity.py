@@ -1,7 +1,7 @@
-"""When pods last worked, as NVML tells of it.
+"""When pods last worked, according to NVML.
 
-While scheduling is off nobody asks for a turn, so the scheduler does not know who works. NVML knows which
-process kept multiprocessors busy before its last look.
+While scheduling is off no client asks for a turn, so the scheduler does not know which pods work. NVML knows
+which processes kept multiprocessors busy before its last sample.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nvshare.pods.peer import Process
 
 
 class Activity:
-    """By pod, the last look that found it working while scheduling was off."""
+    """By pod, the last sample that found it working while scheduling was off."""
 
     def __init__(self) -> None:
         self._worked_ns: dict[str, int] = {}
@@ -25,7 +25,7 @@ class Activity:
             self._worked_ns[pod] = max(taken_ns, self._worked_ns.get(pod, -1))
 
     def forget(self, before_ns: int, here: Collection[str]) -> None:
-        """Those that left and were not seen working since then."""
+        """Pods that have left and were not seen working since then."""
         for pod, worked_ns in list(self._worked_ns.items()):
             if worked_ns < before_ns and pod not in here:
                 del self._worked_ns[pod]
@@ -35,10 +35,10 @@ class Activity:
 
 
 def of_unknown_activity(view: View) -> Steps[set[tuple[str, str]]]:
-    """The pods of which neither the scheduler nor NVML knows whether they work."""
+    """The pods whose activity neither the scheduler nor NVML knows."""
     if view.figures.scheduling_on:
         return set()
-    unmeasured: dict[str, set[Process]] = {}  # by GPU: processes whose utilization NVML does not give
+    unmeasured: dict[str, set[Process]] = {}  # by GPU: processes whose utilization NVML does not report
     for reading in view.readings:
         if reading.processes is not None:
             found = (Process(p.pid, p.start_ticks) for p in reading.processes if p.sm_percent is None)

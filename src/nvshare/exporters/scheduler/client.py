@@ -1,4 +1,4 @@
-"""Clients: one process of a pod on one GPU, as long as it is connected."""
+"""Clients: one process of a pod on one GPU, while it is connected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Row(NamedTuple):
     unresponsive: int
     nvml_bytes: int | None
     sm_percent: int | None
-    overhead_bytes: int | None  # as long as NVML tells of the process
+    overhead_bytes: int | None  # while NVML reports the process
 
 
 Figure = Callable[[_Row], int | float]
@@ -66,7 +66,7 @@ _OF_ALL: Final[tuple[tuple[Metric, Figure], ...]] = (
 def families(view: View) -> Families:
     used: dict[str, dict[Process, ProcessReading]] = {}
     for reading in view.readings:
-        if reading.processes is not None:  # a GPU whose list is not known is missing
+        if reading.processes is not None:  # a GPU without a known list is missing
             pairs = yield from gathered((Process(p.pid, p.start_ticks), p) for p in reading.processes)
             used[reading.uuid] = dict(pairs)
     every = rows = yield from gathered(_all_rows(view, used))
@@ -93,7 +93,7 @@ def _samples(rows: list[_Row], figure: Figure) -> Iterator[Sample]:
 
 
 def _joined(rows: list[_Row]) -> Iterator[_Row]:
-    """Programs in no pod that have one name have one row."""
+    """Programs in no pod with the same name share a row."""
     alike: dict[tuple[str, str], _Row] = {}
     for row in rows:
         _, pod, _, gpu = row.labels
@@ -159,7 +159,7 @@ def _rows(
     for client, used_bytes, peak_bytes in tenant.clients:
         process = view.processes.get(client)
         if process is None:
-            continue  # it left while the scrape was being made
+            continue  # it left during the scrape
         nvml_bytes: int | None = None
         sm_percent: int | None = None
         if reported is not None:

@@ -1,4 +1,4 @@
-"""The daemon about itself: messages, refusals, the loop, checkpoints, and where its numbers come from."""
+"""The daemon itself: messages, refusals, the loop, checkpoints, and the sources of its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page at ``/``: links, and who has what, as of now. Made in parts, between which others may run."""
+"""The page at ``/``: links, and the present state of GPUs and pods. Made in parts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _tenant_rows(view: View) -> Iterator[list[str]]:
                 limit = "–" if not tenant.limit_bytes else f"{tenant.limit_bytes // _MIB}"
                 usage = f"{gpu.window_used_ns(tenant) * 100 / gpu.window_ns:.0f} %"
                 state = _state(gpu, tenant)
-                if not view.figures.scheduling_on:  # what it does then is not known
+                if not view.figures.scheduling_on:  # its state is not known then
                     state, usage = "ungated", "–"
                 figures = [str(len(tenant.clients)), f"{tenant.used_bytes // _MIB}", limit, usage, quota]
                 yield [tenant.pod, str(gpu.number), state, *figures]

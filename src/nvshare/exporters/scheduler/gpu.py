@@ -1,4 +1,4 @@
-"""GPUs as NVML tells of them."""
+"""GPUs as NVML reports them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OF_LOST_TOO: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.GPU_XIDS, lambda r: r.xids),
     (c.GPU_LAST_XID, lambda r: None if r.xids is None else r.last_xid),
 )
-"""What is counted here and not by the card: of one that falls off the bus, that is how its XID is seen."""
+"""Counted here and not by the card: a card that falls off the bus still shows its last XID."""
 
 
 def families(view: View) -> Families:

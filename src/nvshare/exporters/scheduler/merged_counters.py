@@ -1,10 +1,9 @@
-"""Counters of programs that are shown under one name.
+"""Counters of programs that share a name.
 
-Rules:
-1. What is shown is the sum of what each had more than when it was last looked at. So it never goes back: not
-   when a program is forgotten, nor when the next one of its name begins with nothing.
-2. Who was not looked at for a minute is forgotten, and so is a name of which nobody was. Scrapes that
-   overlap look at the same programs within less.
+1. The shown value is the sum of the increases of each program since the previous scrape. So it never
+   decreases: neither when a program is forgotten, nor when another one of its name starts at zero.
+2. A program that was not seen for a minute is forgotten, and so is a name without programs. Overlapping
+   scrapes see the same programs within less.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the driver takes for a process beside its allocations.
+"""Memory that the driver takes for a process beside its allocations.
 
-The baseline follows what NVML counts for the process, smoothed, but only while the process does little and
-has little allocated: then nearly all of it is context and modules. Of a process that was never seen like that
-it is what NVML counts beside its allocations. It is kept within bounds that hold for any GPU. Of whom NVML
-has told nothing there is none.
+The baseline follows the memory that NVML reports for the process, smoothed, but only while the process does
+little and has little allocated: then nearly all of it is context and modules. For a process that was never
+seen like that, it is the memory that NVML reports beside its allocations. It is kept within bounds that hold
+for any GPU. A process that NVML has not reported has none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Overheads:
         self._set(client, smoothed)
 
     def presume(self, client: int, beside_bytes: int | None) -> None:
-        """What NVML counts beside its allocations, if that is known; measured ones count more."""
+        """The memory that NVML reports beside its allocations, if known; a measured baseline takes
+        precedence.
+        """
         if client not in self.baselines and beside_bytes is not None:
             self._set(client, beside_bytes)
 
@@ -39,6 +41,6 @@ class Overheads:
         self.baselines[client] = min(MOST_BYTES, max(LEAST_BYTES, baseline_bytes))
 
     def keep_only(self, clients: set[int]) -> None:
-        """Forget who is gone."""
+        """Forget clients that are gone."""
         for client in self.baselines.keys() - clients:
             del self.baselines[client]

@@ -1,12 +1,11 @@
-"""How much of what clients have allocated is not on the GPU.
+"""How much of the clients' memory is not on the GPU.
 
-Rules:
-1. NVML counts for a process what the driver takes for it (its context and modules) and what is on the GPU
-   of its allocations. Where nothing is paged out, the difference to what it has allocated is the former.
-2. That is learned when a look finds as much allocated as the look before did: else the two are of different
-   moments. While clients have more allocated than fits, some of it may be paged out, and the difference may
-   be too small: then it only rises.
-3. Of a process of which it was never learned it is as much as the least of another one on the same GPU.
+1. For a process NVML counts what the driver takes for it (context and modules) and what is on the GPU of its
+   allocations. While nothing is paged out, the driver's part is the difference to its allocations.
+2. The driver's part is learned when two samples in a row find the same amount allocated; otherwise the
+   figures are of different moments. While clients have more allocated than fits, some of it may be paged out,
+   and the difference may be too small: then the learned figure only rises.
+3. For a process without a learned figure the least of another process on the same GPU is used.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import NamedTuple
 
 
 class Look(NamedTuple):
-    """One client in one look of NVML's."""
+    """One client in one sample of NVML."""
 
     client: int
     allocated_bytes: int
@@ -29,7 +28,7 @@ class _Known(NamedTuple):
 
 
 class Paging:
-    """What is known of the clients of all GPUs, by GPU."""
+    """By GPU, what is known of its clients."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[int, _Known]] = {}
@@ -40,7 +39,7 @@ class Paging:
         return None if known is None else known.driver_bytes
 
     def paged_out_bytes(self, gpu: str, looks: Iterable[Look], fits: bool) -> int:
-        """Of all that these, who are all of a GPU, have allocated; ``fits``: that can be on it at once."""
+        """Of all allocations of these clients, who are all of a GPU; ``fits``: they fit on it together."""
         before = self._known.get(gpu, {})
         looks = list(looks)
         known = {look.client: _learn(look, before.get(look.client), fits) for look in looks}

@@ -1,4 +1,4 @@
-"""Pods: counters from which any window can be computed, kept for a while after a pod has gone."""
+"""Pods: counters for any window of time, kept for a while after a pod has gone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _TOTALS: Final[tuple[tuple[Metric, Callable[[_Row], Sample]], ...]] = (
 
 
 class Totals:
-    """Keeps what is shown from going back: what has not ended yet is an estimate until it ends."""
+    """Keeps shown counters from decreasing: the figures of a turn are estimates until it ends."""
 
     def __init__(self) -> None:
         self._shown: dict[tuple[str, str], _Shown] = {}
@@ -102,7 +102,7 @@ def _counters(row: _Row) -> tuple[int, ...]:
 
 
 def _counting(row: _Row, counters: list[int]) -> _Row:
-    """With other counters, in the same order."""
+    """The same row with other counters, in the same order."""
     totals = len(row.totals)
     wait_sum_ns, *wait_counts = counters[totals:]
     figures = row.figures._replace(wait_sum_ns=wait_sum_ns, wait_counts=wait_counts)
@@ -111,8 +111,8 @@ def _counting(row: _Row, counters: list[int]) -> _Row:
 
 def _rows(view: View) -> Iterator[_Row]:
     for gpu in view.gpus:
-        # Until all who may come back have told what they did, a second may be missing, and a counter that
-        # falls is read like one that began anew.
+        # Until all expected clients have resumed and reported, a second may be missing, and Prometheus reads
+        # a counter that falls as one that started anew.
         for tenant in () if gpu.awaits_clients else gpu.tenants:
             if tenant.figures.here or view.taken_ns - tenant.figures.left_ns <= view.ttl_ns:
                 yield _of_tenant(view, gpu, tenant)
@@ -185,7 +185,7 @@ class _Stranger(NamedTuple):
 
 
 def _unmanaged(view: View) -> Families:
-    """Processes that compute on a GPU where they are no client of ours; being one elsewhere is no excuse."""
+    """Processes that compute on a GPU without being our client there; being one elsewhere does not count."""
     managed = set((yield from gathered((member.process, member.gpu) for member in view.managed)))
     found = yield from gathered(_strangers(view, managed))
     sized = ((one.labels, one.used_bytes) for one in found if one.used_bytes is not None)

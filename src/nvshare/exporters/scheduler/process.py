@@ -20,7 +20,7 @@ _TICKS_PER_SEC: Final = os.sysconf("SC_CLK_TCK")
 
 
 def started_sec() -> float:
-    """When this process began, by the wall clock."""
+    """When this process started, by the wall clock."""
     own = process_of(os.getpid())
     up_sec = time.clock_gettime(time.CLOCK_BOOTTIME)
     return round(time.time() - up_sec + (own.start_ticks if own else 0) / _TICKS_PER_SEC, 2)

@@ -1,7 +1,7 @@
-"""What NVML tells of a process, divided among its clients on that GPU.
+"""GPU time that NVML reports for a process, divided among its clients on that GPU.
 
-A process is one client there, as a rule. Where it is several, its work is divided as they have told of theirs
-since the last look, or evenly if none has: in all it is what NVML tells, and never that for each of them.
+A process usually has one client there. With several, its time is divided in proportion to what they have
+reported since the last sample, or evenly if none has. The sum is what NVML reports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nvshare.core.client import Client
 
 class ProcessTimeSplit:
     def __init__(self) -> None:
-        self._reported_ns: dict[int, int] = {}  # by client, at the last look; of those that have siblings
+        self._reported_ns: dict[int, int] = {}  # by client, as of the last sample; only clients with siblings
 
     def divide(self, clients: Sequence[Client], worked_ns: int) -> list[tuple[int, int]]:
         if len(clients) == 1:
@@ -27,6 +27,6 @@ class ProcessTimeSplit:
         return [(client.key, part_ns) for client, part_ns in zip(clients, parts_ns, strict=True)]
 
     def keep_only(self, clients: set[int]) -> None:
-        """Forget who is gone."""
+        """Forget clients that are gone."""
         for client in self._reported_ns.keys() - clients:
             del self._reported_ns[client]

@@ -1,8 +1,8 @@
-"""What a program in no pod is called in metrics: its user and its command, not the one process it is.
+"""Names of programs in no pod, for metrics: the user and the command, not the process.
 
-Processes come and go for ever, and each would leave series of its own behind in Prometheus. What two
-programs of one name have is added up. Programs choose their command, so there is a bounded number of names:
-what comes later is called ``other``.
+Processes come and go, and each would leave series of its own behind in Prometheus. The figures of programs
+with one name are added up. Programs choose their command, so the number of names is bounded: later programs
+are called ``other``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Named(Protocol):
 
 
 class ProgramNames:
-    """By tenant, of those that are a process in no pod."""
+    """By tenant, the names of processes in no pod."""
 
     def __init__(self) -> None:
         self._of: dict[str, str] = {}

@@ -34,7 +34,7 @@ _STATES: Final[tuple[tuple[Metric, Figure], ...]] = (
     (c.TURN, lambda g: g.turn_ns / 1e9),
 )
 _OF_TURNS: Final = frozenset((c.RUNNING.name, c.RUNNING_MEMORY.name))
-"""Not known while scheduling is off: whoever runs then does so without asking."""
+"""Not known while scheduling is off: clients then run without asking."""
 _COUNTED: Final = tuple(metric for metric in SCHEDULER if metric.figure)
 """Shown as the core counts them."""
 
@@ -53,7 +53,7 @@ def families(view: View) -> Families:
 
 
 def _lost(view: View, gpu: GpuCopy) -> bool:
-    """Fallen off the bus, and nobody is left on it."""
+    """Fallen off the bus, without clients."""
     source = view.sources.get(gpu.gpu)
     lost = view.sources[NVML].up and source is not None and not source.up
     return lost and not any(tenant.clients for tenant in gpu.tenants)

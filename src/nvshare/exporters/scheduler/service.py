@@ -1,7 +1,7 @@
-"""Metrics of a running daemon: the sampler, the port, and what they learn from and tell the daemon.
+"""Metrics of a running daemon: the sampler, the port, and the events that samples mean for the core.
 
-The daemon knows nothing of exporters; it is given this as a service, started when all else stands and closed
-before anything goes.
+The daemon does not know the exporters. It gets this as a companion, which it starts when everything else is
+ready and closes before anything else.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from nvshare.wire.messages import MessageType
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_SEC: Final = 1_000_000_000
 _LATE_INTERVALS: Final = 2
-"""NVML's percents are of the last second or so: after a longer pause they do not cover all of it."""
+"""NVML's percentages cover about the last second: after a longer pause they do not cover all of it."""
 _IDLE: Final = ProcessReading(0, 0, "", 0, 0)
-"""What NVML would tell of a process that it does not list."""
+"""What NVML would report for a process that it does not list."""
 _REFUSALS_SHOWN: Final = (
     "gpu_draining",
     "handshake_timeout",
@@ -49,11 +49,11 @@ _REFUSALS_SHOWN: Final = (
     "too_many_clients",
     "unknown_gpu",
 )
-"""Present with 0 from the start; others appear with their first refusal. All are words of ours."""
+"""Shown with 0 from the start; others appear with their first refusal."""
 
 
 def metrics_service(daemon: Daemon) -> MetricsService | None:
-    """The service, if the settings ask for it."""
+    """The companion, if the settings enable it."""
     return MetricsService(daemon) if daemon.config.switched_on("NVSHARE_METRICS_ENABLE") else None
 
 
@@ -70,7 +70,7 @@ class MetricsService:
         self._activity = Activity()
         self._paging = Paging()
         self._time_split = ProcessTimeSplit()
-        self._listed: dict[str, frozenset[Process]] = {}  # by GPU: processes of ours that NVML lists there
+        self._listed: dict[str, frozenset[Process]] = {}  # by GPU: clients' processes in NVML's list
         interval_ns = config.integer("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
         self._work_sampled_ns: dict[str, int] = {}
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
@@ -132,7 +132,7 @@ class MetricsService:
     # ---- on the loop -------------------------------------------------------------------------
 
     def _take(self, reading: GpuReading) -> None:
-        """What a look at a GPU means for the scheduler."""
+        """What a sample of a GPU means for the scheduler."""
         dispatcher, now_ns = self._dispatcher, self._dispatcher.clock()
         device = self._new_device(reading)
         if device is not None:
@@ -148,12 +148,12 @@ class MetricsService:
                 beside_bytes = self._paging.driver_bytes(reading.uuid, look.client)
                 self._overheads.presume(look.client, beside_bytes)
             strangers_bytes = residence.strangers_of(reading.used_bytes, paged_out_bytes)
-            if strangers_bytes != residence.stranger_bytes:  # an event for nothing would be a checkpoint
+            if strangers_bytes != residence.stranger_bytes:  # an event without news would cause a checkpoint
                 dispatcher.feed(events.GpuSampled(reading.uuid, reading.used_bytes, paged_out_bytes))
         dispatcher.counters.callbacks.add(dispatcher.clock() - now_ns)
 
     def _new_device(self, reading: GpuReading) -> Device | None:
-        """A GPU nobody knew, or knew like this. Of a list that was stated only the numbers are learned."""
+        """A GPU that is new, or known differently. Of a stated list only the numbers are learned."""
         inventory = self._node.gpus.inventory
         if not self._learns_gpus:
             return inventory.number(reading.uuid, reading.index)
@@ -165,9 +165,9 @@ class MetricsService:
         return device if news else None
 
     def _note_processes(self, reading: GpuReading) -> list[Look]:
-        """What the look tells of our clients' processes, for figures of theirs; their memory is returned.
+        """Record what the sample says about our clients' processes; the memory of each is returned.
 
-        NVML tells of processes, and a process may have several clients on a GPU: it counts once.
+        NVML reports processes, and a process may have several clients on a GPU: it counts once.
         """
         looks = []
         members, on = self._node.members.registered, self._dispatcher.scheduler.on
@@ -193,7 +193,7 @@ class MetricsService:
         return looks
 
     def _seen_again(self, reading: GpuReading) -> list[tuple[ProcessReading, list[Member]]]:
-        """The processes that it tells of and that are ours, and what each of them is to us on that GPU."""
+        """Our clients' processes in a sample, and the members that each process has on that GPU."""
         reported = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
         roles: dict[Process, list[Member]] = {}
         for member in self._node.members.registered.values():
@@ -203,14 +203,14 @@ class MetricsService:
         return [(reported.get(process, _IDLE), found) for process, found in roles.items()]
 
     def _is_idle(self, member: Member, reading: GpuReading) -> bool:
-        """NVML can see its process, and does not list it here: it has not even a context."""
+        """NVML can see its process but does not list it here: it has no context on this GPU."""
         client = self._dispatcher.scheduler.clients.get(member.client)
         if reading.processes is None or client is None or not client.tenant.habits.spans_gpus:
             return False
         return any(member.process in listed for listed in self._listed.values())
 
     def _feed_work(self, reading: GpuReading, percents: list[tuple[list[Client], int]]) -> None:
-        """What NVML knows better than clients do."""
+        """The core learns the GPU time that NVML measured."""
         before_ns = self._work_sampled_ns.get(reading.uuid)
         self._work_sampled_ns[reading.uuid] = reading.taken_ns
         gpu = self._dispatcher.scheduler.gpus.get(reading.uuid)
@@ -238,7 +238,7 @@ class MetricsService:
         )
 
     def view(self) -> View:
-        """Everything of this moment: in one callback, but for the books of GPUs."""
+        """The state of this moment: made in one callback, except for the core's GPUs."""
         now_ns = self._dispatcher.clock()
         node = self._node
         members = list(node.members.registered.values())
@@ -307,5 +307,5 @@ def _open_port(daemon: Daemon, app: ASGIApp) -> HttpPort:
 
 
 def _wants_nvml(client: Client) -> bool:
-    """Whether it matters that NVML says that nothing ran for it."""
+    """Whether it matters to the core that NVML saw no work of this client."""
     return client.awaits_nvml or client.work.alone_ns > 0 or client.tenant.habits.spans_gpus

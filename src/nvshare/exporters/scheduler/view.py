@@ -1,8 +1,7 @@
 """One moment of the daemon, as all exporters of a scrape see it.
 
-All figures of a scrape are of one moment, so they agree with each other: what is small is copied in one
-callback, the books of GPUs by an observation. Work on the copies is done in steps, between which turns are
-granted.
+All figures of a scrape are of one moment, so that they agree. Small ones are copied in one callback, those of
+GPUs by an observation. The copies are processed in steps, between which turns are granted.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from nvshare.runtime.durations import DurationHistogram
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the daemon counts about itself."""
+    """The daemon's own counters."""
 
     messages: dict[str, int]
     refused: dict[str, int]
@@ -48,7 +47,7 @@ class Figures:
 
 
 class Managed(Named, Protocol):
-    """Who is a client of ours on a GPU, away or not, and who was until its process ended."""
+    """A member of the daemon on a GPU, connected or not, or one whose process has ended."""
 
     @property
     def process(self) -> Process: ...
@@ -65,21 +64,21 @@ class View:
     observation: Observation
     processes: Mapping[int, Process]  # of connected clients
     managed: Sequence[Managed]
-    memory_sources: Mapping[str, str]  # who set a pod's memory limit, of those that have one
+    memory_sources: Mapping[str, str]  # the source of a pod's memory limit, if it has one
     nvml_up: bool
     readings: list[GpuReading]
-    last_words: list[GpuReading]  # of GPUs that answer no more: their XIDs
+    last_words: list[GpuReading]  # of GPUs that do not answer any more: their XIDs
     sources: dict[str, SourceState]
     overheads: Mapping[int, int]  # client -> baseline
-    worked_ns: Mapping[str, int]  # by pod, while scheduling was off: when NVML saw it at work
+    worked_ns: Mapping[str, int]  # by pod, while scheduling was off: when NVML last saw it work
     figures: Figures
-    draining: frozenset[str] = frozenset()  # GPUs that nobody new may use
-    names: ProgramNames | None = None  # of programs in no pod; None: each is shown as the process it is
+    draining: frozenset[str] = frozenset()  # GPUs that no new process may use
+    names: ProgramNames | None = None  # of programs in no pod; None: each is shown as a process
 
-    gpus: list[GpuCopy] = field(default_factory=list)  # the observation's, once it is made
+    gpus: list[GpuCopy] = field(default_factory=list)  # filled in by ``completing``
 
     def completing(self) -> Steps[None]:
-        """Fill in the GPUs as they were at the beginning."""
+        """Fill in the GPUs as of the beginning."""
         yield from self.observation.copying()
         self.gpus = self.observation.copies()
         for copy in self.gpus:
@@ -91,7 +90,7 @@ class View:
         self.observation.end()
 
     def _naming(self, names: ProgramNames) -> Steps[None]:
-        """Learn the names of new processes, and drop those of processes that nobody shows any more."""
+        """Learn the names of new processes, and drop names that are not shown any more."""
         yield from gathered(map(names.learn, self.managed))
         known = yield from gathered(one.pod for one in self.managed)
         for gpu in self.gpus:
@@ -112,12 +111,12 @@ class View:
                 yield from freed(rows)
 
     def wall_sec(self, monotonic_ns: int) -> float:
-        """A moment of the monotonic clock as people write it, to the millisecond."""
+        """A moment of the monotonic clock as wall-clock time, to the millisecond."""
         return round((self.wall_ns - (self.taken_ns - monotonic_ns)) / 1e9, 3)
 
 
 def loop_distribution(durations: DurationHistogram, exponents: tuple[int, ...]) -> Distribution:
-    """Counts in powers of two, in fewer buckets."""
+    """The same counts in fewer buckets."""
     counts, start = [], 0
     for exponent in exponents:
         counts.append(sum(durations.counts[start : exponent + 1]))
