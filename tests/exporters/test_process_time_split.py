@@ -57,7 +57,7 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
         _node=SimpleNamespace(members=SimpleNamespace(registered=members)),
         _ttl_ns=SECOND,
     )
-    service.__dict__.update(_work_told_ns={gpu_key(): 0}, _time_split=ProcessTimeSplit(), _listed={})
+    service.__dict__.update(_work_sampled_ns={gpu_key(): 0}, _time_split=ProcessTimeSplit(), _listed={})
     service.__dict__.update(
         _activity=SimpleNamespace(forget=lambda *_: None),
         _overheads=SimpleNamespace(note=lambda *_: None, baselines={}),
@@ -70,4 +70,4 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
     assert [(look.allocated_bytes, look.nvml_bytes) for look in looks] == [(3 * GIB, 4 * GIB)]
     fed.clear()
     MetricsService._note_processes(service, replace(reading, taken_ns=4 * SECOND))
-    assert [word.complete for word in fed] == [False], "NVML hung for two intervals"
+    assert [event.complete for event in fed] == [False], "NVML hung for two intervals"
