@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import ssl
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from tests.exporters.node import ROOT, free_port
+from tests.node.harness import running
+from tests.runtime.certificates import make_certificate
 
 
 def scheduler(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -59,3 +64,24 @@ def test_a_hash_that_bcrypt_would_never_match_is_named(place: Path) -> None:
     done = scheduler(place, "--metrics-addr", f"127.0.0.1:{free_port()}", "--web.config.file", str(file))
     assert done.returncode == 2
     assert "the hash of 'ann' in basic_auth_users is not a bcrypt hash" in done.stderr
+
+
+def test_a_file_system_that_hangs_neither_stops_metrics_nor_the_end(place: Path) -> None:
+    """A key that is a pipe nobody writes to: reading it again waits for ever, in a thread."""
+    certificate, port = make_certificate(place), free_port()
+    config = place / "web.yml"
+    config.write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
+    settings = {
+        "NVSHARE_METRICS_ENABLE": "1",
+        "NVSHARE_METRICS_ADDR": f"127.0.0.1:{port}",
+        "NVSHARE_METRICS_WEB_CONFIG_FILE": str(config),
+    }
+    with running(place, environment=settings) as daemon:
+        (place / "key.pem").unlink()
+        os.mkfifo(place / "key.pem")
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        with urllib.request.urlopen(f"https://localhost:{port}/healthz", timeout=60, context=trusting) as got:
+            assert got.read() == b"OK\n"
+        assert daemon.stop() == 0
+        assert not daemon.path.exists()
+        assert not any("made again" in line for line in daemon.log)

@@ -11,7 +11,8 @@ import pytest
 
 from nvshare.client.control import NoDaemon
 from nvshare.local import cgroup
-from nvshare.local.cgroup import Hierarchy, hierarchies, own_directory
+from nvshare.local.cgroup import own_directory
+from nvshare.pods.cgroup_mounts import Hierarchy, hierarchies
 from nvshare.pods.cgroups import RUN_PREFIX
 from nvshare.pods.peer import process_of
 from tests.local.harness import Place, gone, read_line, wait_until

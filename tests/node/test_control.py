@@ -161,3 +161,12 @@ def test_control_survives_nonsense(daemon: DaemonProcess) -> None:
     connection.request("PUT", "/v1/quotas/a", b"x" * 100_000)
     assert connection.getresponse().status == 400
     connection.close()
+
+
+def test_scheduling_that_was_switched_off_stays_off_after_a_crash(daemon: DaemonProcess) -> None:
+    """It is on disk before it is answered; a checkpoint follows changes within a second only."""
+    daemon.status()
+    assert daemon.control.ask("PUT", "/v1/scheduling", {"on": False}) == {"on": False, "not_kept": ""}
+    daemon.kill()
+    daemon.start()
+    assert daemon.status()["scheduling_on"] is False

@@ -37,7 +37,7 @@ def lines_of_unresponsive(count: int) -> int:
     dispatcher: Any = SimpleNamespace(
         clock=lambda: now_ns, counters=Counters(), repeats=SimpleNamespace(warning=lambda *_a, **_k: None)
     )
-    terminations = Terminations(dispatcher, here, {})
+    terminations = Terminations(dispatcher, here, {}, 1)
     for number in here:
         terminations.unresponsive(number)
     lines = Lines()

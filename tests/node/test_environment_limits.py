@@ -10,6 +10,7 @@ from typing import Any
 from nvshare.core.events import LimitsSet
 from nvshare.core.limits import Limits
 from nvshare.node.environment_limits import EnvironmentLimits
+from nvshare.node.limit_pauses import LimitPauses
 from nvshare.wire.dialects import V2
 from nvshare.wire.messages import MessageType
 from tests.node.harness import DaemonProcess, Raw, gpu_key, in_child, running
@@ -78,7 +79,8 @@ class Pod:
         self.taken: list[int | None] = []
         self.timers: list[Callable[[], None]] = []
         dispatcher: Any = SimpleNamespace(loop=self, scheduler=self)
-        self.environment = EnvironmentLimits(dispatcher, lambda _pod: self.clients, self._take)
+        pauses = LimitPauses(dispatcher, lambda _pod: self.clients)
+        self.environment = EnvironmentLimits(dispatcher, pauses, self._take)
 
     def _take(self, word: LimitsSet, _owner: str) -> None:
         self.limits.put(*word)

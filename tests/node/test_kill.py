@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
+import fcntl
 import json
 import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nvshare.client.control import ControlClient, Rejected
 from nvshare.node.termination import send
 from nvshare.pods.peer import Process, process_of
 from tests.hostile.strangers import NOBODY, stranger
@@ -221,3 +227,62 @@ def test_a_signal_goes_to_the_process_of_the_pidfd_or_to_nobody() -> None:
         os.waitpid(child, 0)
     assert send(process, pidfd, signal.SIGKILL) == "gone"
     os.close(pidfd)
+
+
+def descriptors(daemon: DaemonProcess) -> int:
+    return len(os.listdir(f"/proc/{daemon.pid}/fd"))
+
+
+def hang_up_after_asking(path: Path, body: dict[str, object]) -> None:
+    """The daemon has the request when it has read all of it, which the kernel tells."""
+    raw = json.dumps(body).encode()
+    head = f"POST /v1/kills HTTP/1.1\r\nhost: x\r\ncontent-length: {len(raw)}\r\n\r\n".encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connected:
+        connected.connect(str(path))
+        connected.sendall(head + raw)
+        unread = array.array("i", [1])
+        deadline = time.monotonic() + PATIENCE_SEC
+        while unread[0] and time.monotonic() < deadline:
+            fcntl.ioctl(connected, termios.TIOCOUTQ, unread)
+            time.sleep(0.01)
+
+
+def test_requests_whose_sender_hangs_up_take_no_more_descriptors(daemon: DaemonProcess) -> None:
+    """Each used to take one for each process, for as long as the grace lasts."""
+    with stranger(client_of(daemon, deaf=True), 0) as pid:
+        process = process_of(pid)
+        assert process is not None
+        body = {"processes": [process._asdict()], "grace_sec": 300}
+        hang_up_after_asking(daemon.control.path, body)
+        before = descriptors(daemon)
+        for _ in range(20):
+            hang_up_after_asking(daemon.control.path, body)
+        daemon.status()
+        assert descriptors(daemon) <= before + 3, "the socket of this test's own requests"
+        done = ctl(daemon, "kill", str(pid), "--yes", "--grace", "0")
+        assert done.returncode == 0, "a second request may be in more of a hurry"
+        assert ended_by(pid) == signal.SIGKILL
+
+
+def test_a_users_requests_count_until_they_are_done(open_path: Path) -> None:
+    bounds, environment = {"kills_per_uid": 2}, {"NVSHARE_USERS": "all"}
+    with running(open_path, bounds=bounds, environment=environment) as daemon:
+        reading, writing = os.pipe()
+
+        def act() -> None:
+            raws = client_of(daemon, deaf=True)()
+            process = process_of(os.getpid())
+            assert process is not None
+            body = {"processes": [process._asdict()], "grace_sec": 300}
+            for _ in range(2):
+                hang_up_after_asking(daemon.path, body)
+            control = ControlClient(daemon.private_dir, users_socket=daemon.path)
+            try:
+                control.ask("POST", "/v1/kills", body, timeout_sec=1)
+            except Rejected as error:
+                os.write(writing, str(error).encode())
+            del raws
+
+        with os.fdopen(reading, "rb", 0) as answers, stranger(act, NOBODY):
+            os.close(writing)
+            assert answers.read(200) == b"too many of your processes are being ended"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -91,3 +92,48 @@ def test_what_a_run_leaves_behind_keeps_its_limits_until_it_ends(
         run.stdin.close()  # what it left behind ends
     daemon.wait_words("Compute limit changed for pod default/job source=none")
     assert limits(daemon)["core_percent"] == 100
+
+
+def test_a_process_that_registers_again_leaves_its_earlier_pod(daemon: DaemonProcess) -> None:
+    """Each pod it named used to stay in the books, with a descriptor, for good."""
+    with sleeping_run(daemon, core_percent=30) as run:
+        before = len(os.listdir(f"/proc/{daemon.pid}/fd"))
+        for number in range(20):
+            body = {"pid": run.pid, "pod": f"other-{number}", "core_percent": 40}
+            daemon.control.ask("POST", "/v1/runs", body)
+        quotas = daemon.control.ask("GET", "/v1/quotas")["quotas"]
+        assert [row["pod"] for row in quotas] == ["default/other-19"]
+        assert len(os.listdir(f"/proc/{daemon.pid}/fd")) <= before + 1
+    daemon.wait_words("Compute limit changed for pod default/other-19 source=none")
+    assert daemon.control.ask("GET", "/v1/quotas")["quotas"] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's runs have cgroups")
+def test_a_job_that_goes_to_the_background_stays_in_its_pod_before_it_uses_a_gpu(
+    daemon: DaemonProcess,
+) -> None:
+    """Found by its cgroup: its run had ended, and so had the pod's limits."""
+    enter = (
+        "import os, subprocess, sys; from nvshare.local.cgroup import enter_new; cgroup = enter_new();"
+        " assert cgroup; print(os.getpid(), flush=True); sys.stdin.readline();"
+        " subprocess.Popen([sys.executable, '-c', sys.argv[1], sys.argv[2]], start_new_session=True);"
+        " cgroup.leave()"
+    )
+    late = "import sys; sys.stdin.readline()\n" + WORKER
+    command = [sys.executable, "-c", enter, late, str(daemon.sock_dir)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        run.stdout.readline()
+        daemon.control.ask("POST", "/v1/runs", {"pid": run.pid, "pod": "job", "core_percent": 25})
+        run.stdin.write("go\n")
+        run.stdin.flush()
+        os.waitid(os.P_PID, run.pid, os.WEXITED | os.WNOWAIT)
+        daemon.status()
+        run.stdin.write("go on\n")
+        run.stdin.flush()
+        assert run.stdout.readline() == "ready\n"
+        [client] = daemon.control.ask("GET", "/v1/clients")["clients"]
+        assert client["pod"] == "default/job"
+        assert limits(daemon)["core_percent"] == 25

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Final
 
 import pytest
 
+from nvshare.client.control import ControlClient
 from tests.hostile.strangers import stranger
-from tests.node.harness import PATIENCE_SEC, DaemonProcess, T, running
+from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, T, gpu_key, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root's daemon serves others")
 
@@ -107,3 +109,29 @@ def test_a_daemon_that_ends_says_so_to_its_clients(daemon: DaemonProcess) -> Non
     client = daemon.client("pod")
     assert daemon.stop() == 0
     client.expect(T.ENDING)
+
+
+def test_a_user_who_changes_a_large_pods_limits_all_the_time_has_to_wait(open_path: Path) -> None:
+    """Everybody in it is told each change; two users kept the loop busy with theirs."""
+    environment = {"NVSHARE_USERS": "all", "NVSHARE_GPUS": "auto"}
+    reading, writing = os.pipe()
+    with running(open_path, environment=environment) as daemon:
+
+        def act() -> list[Raw]:
+            control = ControlClient(daemon.private_dir, users_socket=daemon.path)
+            control.ask("POST", "/v1/runs", {"pid": os.getpid(), "pod": "crowd"})
+            raws = [Raw(daemon.path) for _ in range(50)]
+            for raw in raws:
+                raw.register("", gpu_key())
+            began = time.monotonic()
+            for percent in (10, 20, 30):  # the client waits where it is told to
+                control.ask("PUT", "/v1/quotas/crowd", {"core_percent": percent})
+            os.write(writing, str(time.monotonic() - began).encode())
+            return raws
+
+        with os.fdopen(reading, "rb", 0) as took, stranger(act, USER):
+            os.close(writing)
+            assert float(took.read(20)) >= 0.4, "two pauses of 50 times 4 ms"
+        limits = daemon.control.ask("GET", f"/v1/quotas/user-{USER}/crowd")["limits"]
+        assert limits["core_percent"] in (30, 100)
+        assert daemon.counters()["refused"].get("too_many_requests", 0) == 0

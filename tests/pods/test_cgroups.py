@@ -44,6 +44,8 @@ def test_a_static_pods_uid_has_no_dashes() -> None:
         (f"/system.slice/docker-{BOX}.scope", BOX),
         (f"/machine.slice/libpod-{BOX}.scope/container", BOX),
         ("/lxc.payload.web/system.slice", "web"),
+        ("/machine.slice/machine-web.scope/payload", "web"),
+        ("/machine.slice/systemd-nspawn@web.service/payload", "web"),
         (f"/docker/{BOX}/kubepods/pod{OTHER}", BOX),
         (f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{BOX}.scope", f"user-1000/{BOX}"),
     ],
@@ -68,6 +70,18 @@ def test_a_container_outside_kubernetes(path: str, container: str) -> None:
 )
 def test_nowhere(path: str) -> None:
     assert place_of(f"0::{path}") == HOST
+
+
+@pytest.mark.parametrize("separator", ["\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r"])
+def test_only_a_line_feed_ends_a_line(separator: str) -> None:
+    """A user may put anything else into the name of a cgroup of his, and so begin a line of his own."""
+    home = "0::/user.slice/user-1000.slice/user@1000.service"
+    forged = f"{home}/x{separator}0::/kubepods/pod{OTHER}"
+    assert place_of(f"{forged}/{BOX}\n") == Place(container=f"user-1000/{BOX}")
+    assert place_of(f"{forged}\n") == HOST
+    assert run_cgroups_of(f"{home}/x{separator}0::/nvshare-run-1-2\n") == (
+        f":/user.slice/user-1000.slice/user@1000.service/x{separator}0::/nvshare-run-1-2",
+    )
 
 
 def test_nonsense_is_nowhere() -> None:

@@ -232,3 +232,8 @@ def test_all_groups_of_a_peer_are_known(many: int) -> None:
     finally:
         os.setgroups(before)
     assert peer.groups == {os.getgid(), *range(50_000, 50_000 + many)}
+
+
+def test_a_process_cannot_write_its_groups_into_its_name() -> None:
+    status = b"Name:\tx\rGroups: 4242\nState:\tS\nGroups:\t10 11 \n"
+    assert peer_module._groups_of(status) == [10, 11]

@@ -16,47 +16,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from nvshare.pods.cgroup_mounts import PROCS, Hierarchy, hierarchies
 from nvshare.pods.cgroups import RUN_PREFIX
 from nvshare.pods.peer import Process, process_of
 
-_QUIET_V1: Final = ("freezer", "pids", "devices")
 _NAME: Final = re.compile(rf"{RUN_PREFIX}(?P<pid>[0-9]+)-(?P<start>[0-9]+)")
-_PROCS: Final = "cgroup.procs"
 _SWEPT_MAX: Final = 4096
-
-
-class Hierarchy(NamedTuple):
-    """The mount point of a hierarchy, and the cgroup that is mounted there."""
-
-    controllers: str  # empty: version 2
-    mount: Path
-    root: str
-
-
-def hierarchies(mountinfo: str) -> list[Hierarchy]:
-    """Usable hierarchies, the best first."""
-    found: dict[str, Hierarchy] = {}
-    for line in mountinfo.splitlines():
-        before, separator, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if not separator or len(fields) < 5 or len(kind) < 3:
-            continue
-        controllers = (
-            "" if kind[0] == "cgroup2" else next(iter(set(kind[2].split(",")) & set(_QUIET_V1)), None)
-        )
-        if kind[0] in ("cgroup", "cgroup2") and controllers is not None:
-            found.setdefault(controllers, Hierarchy(controllers, Path(fields[4]), fields[3]))
-    return [found[controllers] for controllers in ("", *_QUIET_V1) if controllers in found]
 
 
 def own_directory(hierarchy: Hierarchy, cgroup_file: str) -> Path | None:
     """The directory of our own cgroup, if it can be seen from here."""
-    for line in cgroup_file.splitlines():
+    for line in cgroup_file.split("\n"):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        if hierarchy.controllers in controllers.split(","):
-            relative = os.path.relpath(path, hierarchy.root)
-            return None if relative.startswith("..") else hierarchy.mount / relative
+        if path and hierarchy.controllers in controllers.split(","):
+            return hierarchy.directory(path)
     return None
 
 
@@ -69,14 +43,14 @@ class RunCgroup(NamedTuple):
     def leave(self) -> None:
         """Leave it, and remove it unless the job left processes in it."""
         with contextlib.suppress(OSError):
-            (self.home / _PROCS).write_text("0")
+            (self.home / PROCS).write_text("0")
             self.directory.rmdir()
 
     def others(self) -> list[int]:
         """Pids in it beside ours."""
         with contextlib.suppress(OSError):
             return [
-                int(pid) for pid in (self.directory / _PROCS).read_text().split() if int(pid) != os.getpid()
+                int(pid) for pid in (self.directory / PROCS).read_text().split() if int(pid) != os.getpid()
             ]
         return []
 
@@ -102,7 +76,7 @@ def enter_new() -> RunCgroup | None:
         except OSError:
             continue
         try:
-            (directory / _PROCS).write_text("0")
+            (directory / PROCS).write_text("0")
             return RunCgroup(directory, home)
         except OSError:
             directory.rmdir()

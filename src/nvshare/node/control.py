@@ -132,7 +132,8 @@ class Control:
     async def scheduling(self, request: Request) -> Response:
         body = await body_of(request, SchedulingBody)
         set_scheduling(self._dispatcher, body.on)
-        return as_json({"on": body.on})
+        # Otherwise a daemon that dies within the second starts with the old state.
+        return as_json({"on": body.on, "not_kept": await self._context.flush()})
 
     async def token(self, _request: Request) -> Response:
         return as_json({"token": self._context.token})

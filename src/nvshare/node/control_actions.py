@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import msgspec
@@ -11,10 +12,11 @@ from starlette.routing import Route
 
 from nvshare.gpu.inventory import PREFIX_MIN, Device, GpuError
 from nvshare.node.control_context import ControlContext
-from nvshare.node.control_responses import BadRequest, NotFound, as_json, body_of
+from nvshare.node.control_responses import BadRequest, NotFound, TooManyRequests, as_json, body_of
 from nvshare.node.kill_outcomes import GRACE_SEC_MAX
 from nvshare.node.member import Member
 from nvshare.node.requesters import Requester, requester_of
+from nvshare.node.termination import TooMany
 from nvshare.pods.peer import Process
 from nvshare.runtime import logs
 
@@ -37,6 +39,7 @@ class Actions:
     def __init__(self, context: ControlContext) -> None:
         self._context = context
         self._node = context.node
+        self._kills: Counter[str] = Counter()  # requests under way, by owner
 
     def common_routes(self) -> list[Route]:
         """For users as well, on their own processes."""
@@ -116,12 +119,27 @@ class Actions:
         if requester.uid is not None:
             wanted = {member.process for member in found}
         rows = self._by_process(found)
-        outcomes = await self._node.terminations.end(wanted, body.grace_sec)
+        outcomes = await self._end(wanted, body.grace_sec, requester)
         shown = {Process(row["pid"], row["start_ticks"]): row for row in rows}  # type: ignore[arg-type]
         for process, outcome in outcomes.items():
             row = shown.setdefault(process, {"pid": process.pid, "start_ticks": process.start_ticks})
             row["outcome"] = outcome
         return as_json({"processes": list(shown.values())})
+
+    async def _end(self, wanted: set[Process], grace_sec: float, requester: Requester) -> dict[Process, str]:
+        """A request goes on when its sender hangs up, so a user's are counted until they are done."""
+        owner = requester.owner
+        if requester.uid is not None and self._kills[owner] >= self._node.bounds.kills_per_uid:
+            raise TooManyRequests("too many of your processes are being ended")
+        self._kills[owner] += 1
+        try:
+            return await self._node.terminations.end(wanted, grace_sec)
+        except TooMany as error:
+            raise TooManyRequests("too many processes are being ended") from error
+        finally:
+            self._kills[owner] -= 1
+            if not self._kills[owner]:
+                del self._kills[owner]
 
     # ---- GPUs --------------------------------------------------------------------------------
 

@@ -12,7 +12,14 @@ from starlette.routing import Route
 
 from nvshare.core.events import LimitsSet
 from nvshare.node.control_context import ControlContext
-from nvshare.node.control_responses import BadRequest, NotFound, PageResponse, as_json, body_of
+from nvshare.node.control_responses import (
+    BadRequest,
+    NotFound,
+    PageResponse,
+    TooManyRequests,
+    as_json,
+    body_of,
+)
 from nvshare.node.requesters import Requester, requester_of
 from nvshare.pods.peer import Process, process_of, run_cgroup_of
 from nvshare.pods.tenancy import Run
@@ -61,6 +68,7 @@ class Quotas:
         pod, requester = self._context.pod_of(request), requester_of(request)
         if request.method == "GET":
             return as_json(self._limits(pod, requester))
+        self._pause_between_changes(pod, requester)
         if requester.uid is not None and not self._node.members.is_here(pod):
             raise NotFound(f"{pod} has no process or run here; start it with nvshare run --pod NAME first")
         change = LimitsSet(pod, requester.source)
@@ -71,6 +79,11 @@ class Quotas:
         except ValueError as error:
             raise BadRequest(str(error)) from error
         return as_json(self._limits(pod, requester))
+
+    def _pause_between_changes(self, pod: str, requester: Requester) -> None:
+        """All clients of a pod are told each change, so a user may not change a large pod's all the time."""
+        if requester.uid is not None and not self._node.members.limit_pauses.may_change(pod):
+            raise TooManyRequests(f"the limits of {pod}, which has many clients, have just changed")
 
     def _limits(self, pod: str, requester: Requester) -> dict[str, object]:
         """The limits in force, those without a ceiling, each source's own, and the requester's source."""
@@ -99,6 +112,7 @@ class Quotas:
         pod = tenant.key
         if not self._context.owns(requester, pod) or not tenant.is_local_pod:
             raise BadRequest(f"{pod!r} is no pod to run in; accepted: [namespace/]name")
+        self._pause_between_changes(pod, requester)
         process, cgroup = self._runner(requester, body.pid)
         change = self._added(pod, "run", body)
         try:
@@ -123,6 +137,8 @@ class Quotas:
             if self._node.tenancy.runs_of(requester.peer.uid) >= self._node.bounds.runs_per_uid:
                 most = self._node.bounds.runs_per_uid
                 raise BadRequest(f"{most} runs of yours are there already; end some of them")
+            if len(self._node.tenancy) >= self._node.bounds.runs * 3 // 4:
+                raise TooManyRequests("too many runs are registered on this machine; try again later")
             return requester.peer.process, ""
         process = process_of(pid)
         if process is None:

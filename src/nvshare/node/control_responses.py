@@ -32,6 +32,10 @@ class Forbidden(Exception):  # noqa: N818 - named as HTTP names it
     """The requester may not ask for that."""
 
 
+class TooManyRequests(Exception):  # noqa: N818 - named as HTTP names it
+    """Later: ``nvshare`` asks again by itself."""
+
+
 def as_json(content: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
@@ -95,5 +99,6 @@ EXPLAINED: Final[dict[Any, Callable[[Request, Exception], Awaitable[Response]]]]
     BadRequest: _explain(400),
     Forbidden: _explain(403),
     NotFound: _explain(404),
+    TooManyRequests: _explain(429),
 }
 """Exceptions of the routes, and their answers."""

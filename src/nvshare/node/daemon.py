@@ -110,6 +110,7 @@ class Daemon(Service[Config]):
     _health: HealthWatch
     _clients: ListeningSocket
     _control: ListeningSocket
+    _next_check: asyncio.TimerHandle
 
     def __init__(
         self,
@@ -154,6 +155,7 @@ class Daemon(Service[Config]):
         )
 
     def stop(self) -> None:
+        self._next_check.cancel()  # or it would make the sockets again
         for companion in self._companions:
             companion.close()
         dispatcher, node = self.node.dispatcher, self.node
@@ -205,7 +207,9 @@ class Daemon(Service[Config]):
     def _new_node(self, loop: asyncio.AbstractEventLoop, inventory: Inventory) -> None:
         dispatcher = Dispatcher(Scheduler(self.config.core, how_checked(self.config)), loop, Counters())
         epoch = secrets.randbits(62) + 1
-        self.node = SchedulerNode(dispatcher, inventory, Tenancy(), self.bounds, own_place(), epoch)
+        self.node = SchedulerNode(
+            dispatcher, inventory, Tenancy(self.bounds.runs), self.bounds, own_place(), epoch
+        )
         self.node.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
         for device in inventory.devices():
             self.node.gpus.introduce_again(device)
@@ -262,7 +266,7 @@ class Daemon(Service[Config]):
         self._clients.look()
         self._control.look()
         dispatcher.counters.callbacks.add(dispatcher.clock() - now_ns)
-        dispatcher.loop.call_later(_SOCKETS_CHECKED_SEC, self._check_sockets)
+        self._next_check = dispatcher.loop.call_later(_SOCKETS_CHECKED_SEC, self._check_sockets)
 
     def _status(self) -> dict[str, object]:
         return {

@@ -23,6 +23,7 @@ from nvshare.node.connection import Connection
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.environment_limits import EnvironmentLimits
 from nvshare.node.expected_processes import ExpectedProcesses
+from nvshare.node.limit_pauses import LimitPauses
 from nvshare.node.limits import LimitUpdates
 from nvshare.node.member import NO_CLIENT, EndedMember, Member, Role
 from nvshare.node.pod_owners import PodOwners
@@ -52,7 +53,8 @@ class Members:
         self._expected_processes = ExpectedProcesses(dispatcher.loop, self.forget)
         self.runs = Runs(dispatcher, tenancy, self.capacity.has_pod, limits.withdraw)
         self.owners = PodOwners(dispatcher, self.expected, limits.set)
-        self.environment = EnvironmentLimits(dispatcher, self.capacity.clients_of, limits.set)
+        self.limit_pauses = LimitPauses(dispatcher, self.capacity.clients_of)
+        self.environment = EnvironmentLimits(dispatcher, self.limit_pauses, limits.set)
 
     def everybody(self) -> list[Member]:
         """Registered members, then expected ones."""

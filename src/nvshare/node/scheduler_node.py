@@ -36,7 +36,9 @@ class SchedulerNode:
         self.gpus = GpuRegistry(dispatcher, inventory, self.drains)
         self.limits = LimitUpdates(dispatcher, self.record)
         self.members = Members(dispatcher, bounds, tenancy, self.limits)
-        self.terminations = Terminations(dispatcher, self.members.registered, self.members.expected)
+        self.terminations = Terminations(
+            dispatcher, self.members.registered, self.members.expected, bounds.processes_ending
+        )
         self.admission = Admission(self, own_place)
         self.registration = Registration(self)
 

@@ -44,10 +44,18 @@ def send(process: Process, pidfd: int, number: signal.Signals) -> str:
     return ""
 
 
+class TooMany(Exception):  # noqa: N818 - a state of ours
+    """More processes are being ended than the bounds permit."""
+
+
 class _Target:
-    """A process that is to end. It has a pidfd of its own, whatever becomes of its clients."""
+    """A process that is to end. It has a pidfd of its own, whatever becomes of its clients.
+
+    Several requests may end one process at a time, each with its own grace period: they share it.
+    """
 
     def __init__(self, member: Member, loop: asyncio.AbstractEventLoop) -> None:
+        self.requests = 0
         self.process = member.process
         self.member = member
         self.outcome = ""
@@ -76,13 +84,19 @@ class _Target:
 
 class Terminations:
     def __init__(
-        self, dispatcher: Dispatcher, here: Mapping[int, Member], expected: Mapping[int, Member]
+        self,
+        dispatcher: Dispatcher,
+        here: Mapping[int, Member],
+        expected: Mapping[int, Member],
+        ending_max: int,
     ) -> None:
+        self._ending_max = ending_max  # processes at a time: each takes a descriptor
         self._dispatcher = dispatcher
         self._members = here
         self._expected = expected
         self._reported_ns: dict[int, int] = {}  # by client, the last report
         self._killed: set[Process] = set()  # once is enough, even where it fails
+        self._ending: dict[Process, _Target] = {}
         self.on_unresponsive = MARK
 
     # ---- unresponsive clients ----------------------------------------------------------------
@@ -120,16 +134,36 @@ class Terminations:
     # ---- by the operator ---------------------------------------------------------------------
 
     async def end(self, wanted: Set[Process], grace_sec: float) -> dict[Process, str]:
-        """The outcome of each, a key of ``kill_outcomes``. A process without a client counts as gone."""
+        """The outcome of each, a key of ``kill_outcomes``. A process without a client counts as gone.
+
+        Raises TooMany.
+        """
         everybody = (*self._expected.values(), *self._members.values())
         found = {member.process: member for member in everybody if member.process in wanted}
-        targets = [_Target(member, self._dispatcher.loop) for member in found.values()]
+        if len(self._ending.keys() | found.keys()) > self._ending_max:
+            raise TooMany
+        targets: list[_Target] = []
         try:
+            for member in found.values():
+                targets.append(self._target(member))
             outcomes = await self._end(targets, grace_sec)
         finally:
             for target in targets:
-                target.close()
+                self._release(target)
         return {process: outcomes.get(process, "gone") for process in wanted}
+
+    def _target(self, member: Member) -> _Target:
+        target = self._ending.get(member.process)
+        if target is None:
+            target = self._ending[member.process] = _Target(member, self._dispatcher.loop)
+        target.requests += 1
+        return target
+
+    def _release(self, target: _Target) -> None:
+        target.requests -= 1
+        if not target.requests:
+            del self._ending[target.process]
+            target.close()
 
     async def _end(self, targets: list[_Target], grace_sec: float) -> dict[Process, str]:
         outcomes: dict[Process, str] = {}

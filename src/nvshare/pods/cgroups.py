@@ -21,6 +21,9 @@ _POD_SLICE: Final = re.compile(rf"(?:[a-z0-9]+-)*kubepods(?:-besteffort|-burstab
 _POD_PARENTS: Final = frozenset({"kubepods", "besteffort", "burstable", "kubepods.slice"})
 _CONTAINER: Final = re.compile(r"(?:[a-z][a-z-]*-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
 _LXC: Final = re.compile(r"lxc\.payload\.(?P<id>[A-Za-z0-9._-]{1,64})")
+_NSPAWN: Final = re.compile(
+    r"(?:machine-(?P<id>[^/]{1,64})\.scope|systemd-nspawn@(?P<name>[^/]{1,64})\.service)"
+)
 _USER: Final = re.compile(r"user-(?P<number>[0-9]+)\.slice")
 
 
@@ -61,16 +64,21 @@ def _place_of_path(path: str) -> Place:
                 pod = _POD_DIRECTORY.fullmatch(part)
             if pod is not None:
                 return Place(pod_uid=pod["uid"].replace("_", "-"))
-        container = _CONTAINER.fullmatch(part) or _LXC.fullmatch(part)
-        if container is not None:
-            return Place(container=f"{user}/{container['id']}" if user else container["id"])
+        container = _container_of(part)
+        if container:
+            return Place(container=f"{user}/{container}" if user else container)
         before = part
     return HOST
 
 
+def _container_of(part: str) -> str:
+    match = _CONTAINER.fullmatch(part) or _LXC.fullmatch(part) or _NSPAWN.fullmatch(part)
+    return next(filter(None, match.groups()), "") if match else ""
+
+
 def _hierarchies(cgroup_file: str) -> list[tuple[str, str]]:
     """Controllers and path of each line; version 2 has no controllers."""
-    fields = (line.split(":", 2) for line in cgroup_file.splitlines())
+    fields = (line.split(":", 2) for line in cgroup_file.split("\n"))
     return [(row[1], row[2]) for row in fields if len(row) == 3]
 
 

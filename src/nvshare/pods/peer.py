@@ -160,10 +160,15 @@ def peer_groups(connection: socket.socket, pid: int, gid: int) -> frozenset[int]
     except OSError as error:
         if error.errno != errno.ERANGE:
             return frozenset({gid})
-    for line in _read(f"/proc/{pid}/status").splitlines():
+    return frozenset({gid, *_groups_of(_read(f"/proc/{pid}/status"))})
+
+
+def _groups_of(status_file: bytes) -> list[int]:
+    """Only a line feed ends a line: the kernel escapes it in the process's name, and nothing else."""
+    for line in status_file.split(b"\n"):
         if line.startswith(b"Groups:"):
-            return frozenset({gid, *map(int, line.split()[1:])})
-    return frozenset({gid})
+            return [*map(int, line.split()[1:])]
+    return []
 
 
 def _peer_pidfd(connection: socket.socket, pid: int) -> int:

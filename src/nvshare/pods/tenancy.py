@@ -32,14 +32,19 @@ class Run(NamedTuple):
 class Tenancy:
     """Remembers the runs that are registered."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs_max: int = RUNS_MAX) -> None:
+        self._runs_max = runs_max
         self._runs: dict[Process, Run] = {}
         self._pod_of_cgroup: dict[str, str] = {}
         self._pods_with_ended: set[str] = set()
 
     def add_run(self, process: Process, run: Run) -> None:
-        if len(self._runs) >= RUNS_MAX and process not in self._runs:
-            raise ValueError(f"{RUNS_MAX} runs are registered already")
+        earlier = self._runs.get(process)
+        if len(self._runs) >= self._runs_max and earlier is None:
+            raise ValueError(f"{self._runs_max} runs are registered already")
+        if earlier is not None:  # it takes part in one pod at a time
+            self._pods_with_ended.add(earlier.pod)
+            self._pod_of_cgroup.pop(earlier.cgroup, None)
         self._runs[process] = run
         if run.ended:
             self._pods_with_ended.add(run.pod)
@@ -64,8 +69,22 @@ class Tenancy:
             self._pod_of_cgroup.pop(self._runs.pop(process).cgroup, None)
         return not any(run.pod == pod for run in self._runs.values())
 
+    def cgroups_of_ended(self, pod: str) -> list[str]:
+        """The cgroups of its runs whose process has ended."""
+        if pod not in self._pods_with_ended:
+            return []
+        runs = self._runs.values()
+        return [run.cgroup for run in runs if run.pod == pod and run.ended and run.cgroup]
+
+    def run_of(self, process: Process) -> Run | None:
+        return self._runs.get(process)
+
     def runs(self) -> dict[Process, Run]:
         return dict(self._runs)
+
+    def __len__(self) -> int:
+        """How many runs are registered."""
+        return len(self._runs)
 
     def has_run(self, pod: str) -> bool:
         """A run of the pod lives, or has left processes behind."""

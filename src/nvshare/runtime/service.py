@@ -22,6 +22,7 @@ from typing import Any, Final, Generic
 import uvloop
 
 from nvshare.runtime import logs
+from nvshare.runtime.daemon_threads import DaemonThreads
 from nvshare.runtime.errors import InUse, StartError
 from nvshare.runtime.reload import Reloader
 from nvshare.runtime.settings import ConfigT, as_far_as_live, changed_live, needs_restart
@@ -92,6 +93,7 @@ class Service(abc.ABC, Generic[ConfigT]):
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._exception_handler)
+        loop.set_default_executor(DaemonThreads())
         ended = asyncio.Event()
         self.start(loop)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -24,16 +24,19 @@ import ssl
 import stat
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from nvshare.runtime.daemon_threads import DaemonThreads
+
 FILE_BYTES_MAX: Final = 1 << 20
 ANSWERS_MAX: Final = 128
 CHECKS_MAX: Final = 16
+FILES_SEC: Final = 1.0
+"""How long a request waits for the files to be looked at."""
 _KEYS: Final = ("tls_server_config", "basic_auth_users")
 _TLS_KEYS: Final = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min_version")
 _VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -200,23 +203,34 @@ class Guard:
         self._admitted: OrderedDict[bytes, bool] = OrderedDict()
         self._rejected: OrderedDict[bytes, bool] = OrderedDict()
         self._checks = 0
-        self._threads = ThreadPoolExecutor(1, "password")
+        self._threads = DaemonThreads(1)  # apart from all else: passwords take a core's time
+        self._reading: asyncio.Task[None] | None = None
 
     async def refresh(self) -> WebConfig:
-        """The configuration as the files are now (rule 2)."""
+        """The configuration as the files are now (rule 2).
+
+        A thread looks at the files, one at a time. While their file system does not answer, the last good
+        configuration holds.
+        """
         if self._path is None:
             return self.config
-        stamp = _stamp(self._watched)
-        if stamp != self._stamp:
-            self._stamp = stamp
-            try:
-                self._take(await asyncio.to_thread(_load_again, self._path, self.config))
-            except WebConfigError as error:
-                self._watched = tuple(dict.fromkeys((*self.config.files, *error.files)))
-                self.failures += 1
-                self._warn(f"web configuration not read again, the old one stays: {error}")
-            self._stamp = _stamp(self._watched)
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read_again(self._path))
+        await asyncio.wait({self._reading}, timeout=FILES_SEC)
         return self.config
+
+    async def _read_again(self, path: Path) -> None:
+        stamp = await asyncio.to_thread(_stamp, self._watched)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._take(await asyncio.to_thread(_load_again, path, self.config))
+        except WebConfigError as error:
+            self._watched = tuple(dict.fromkeys((*self.config.files, *error.files)))
+            self.failures += 1
+            self._warn(f"web configuration not read again, the old one stays: {error}")
+        self._stamp = await asyncio.to_thread(_stamp, self._watched)
 
     def _take(self, config: WebConfig) -> None:
         for warning in config.warnings:
@@ -263,7 +277,8 @@ class Guard:
             self._checks -= 1
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._reading is not None:
+            self._reading.cancel()
 
 
 def _credentials(authorization: str) -> tuple[str | None, bytes]:

@@ -1,0 +1,45 @@
+"""Pauses between changes of a pod's limits that its own processes or its user ask for.
+
+All clients of a pod are sent a new limit. In a pod of more than FEW_CLIENTS clients, the next change has to
+wait for a time in proportion to their number, so that nobody can keep the daemon busy by changing limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from nvshare.node.dispatcher import Dispatcher
+
+FEW_CLIENTS: Final = 8
+PER_CLIENT_NS: Final = 4_000_000
+
+
+class LimitPauses:
+    def __init__(self, dispatcher: Dispatcher, clients_of: Callable[[str], int]) -> None:
+        """``clients_of`` returns how many clients a pod has."""
+        self._dispatcher = dispatcher
+        self._clients_of = clients_of
+        self._over: dict[str, Callable[[], None] | None] = {}  # by pod, what to do when its pause is over
+
+    def may_change(self, pod: str) -> bool:
+        """Whether a change is permitted now; if so, the pod's next pause begins."""
+        if pod in self._over:
+            return False
+        clients = self._clients_of(pod)
+        if clients > FEW_CLIENTS:
+            self._over[pod] = None
+            self._dispatcher.loop.call_later(clients * PER_CLIENT_NS / 1e9, self._end, pod)
+        return True
+
+    def when_over(self, pod: str, action: Callable[[], None] | None) -> None:
+        """Instead of an earlier action; only during a pause."""
+        self._over[pod] = action
+
+    def __contains__(self, pod: str) -> bool:
+        return pod in self._over
+
+    def _end(self, pod: str) -> None:
+        action = self._over.pop(pod)
+        if action is not None:
+            action()
