@@ -70,11 +70,16 @@ static uint64_t in_flight_max(const struct lane *lane)
 static void record(struct lane *lane, uint64_t now_ns)
 {
     settle_credit(lane, now_ns);
-    if ((lane->tail - lane->head) % MARKERS == MARKERS - 1)
+    bool is_full = (lane->tail - lane->head) % MARKERS == MARKERS - 1;
+    if (is_full && !lane->per_thread)
         return;
+    if (is_full) /* the last marker moves on: there must be one behind the last launch (see lane_mark_if_due) */
+        lane->tail = (lane->tail + MARKERS - 1) % MARKERS;
     struct marker *marker = &lane->ring[lane->tail];
-    if (real.cuEventRecord(marker->event, lane->stream) != CUDA_SUCCESS)
+    if (real.cuEventRecord(marker->event, lane->stream) != CUDA_SUCCESS) {
+        lane->tail = is_full ? (lane->tail + 1) % MARKERS : lane->tail;
         return;
+    }
     marker->launches = lane->launched;
     marker->put_ns = now_ns;
     marker->awaited = false;
@@ -123,11 +128,13 @@ static void record_from_elsewhere(struct lane *lane, uint64_t now_ns)
 uint64_t lane_credit(struct lane *lane)
 {
     uint64_t most = in_flight_max(lane), left = most - (unfinished(lane) < most ? unfinished(lane) : most);
-    return lane->gate->shallow || !lane->length_ns ? 0 : left < most / 4 ? left : most / 4;
+    return lane->gate->shallow || lane->per_thread || !lane->length_ns ? 0 : left < most / 4 ? left : most / 4;
 }
 
 /* Once a millisecond, of the host's time or of the GPU's: who queues many milliseconds at once wants to know before their end
- * that there is room again. In between only if a launch waits for what no marker would tell: that all, or any of it, ended. */
+ * that there is room again. In between only if a launch waits for what no marker would tell: that all, or any of it, ended.
+ * On a per-thread stream behind every launch: when its thread has gone away nobody can mark it any more, and how long the
+ * last launch takes cannot be guessed from those before. */
 void lane_mark_if_due(struct lane *lane, uint64_t now_ns, bool launch_waits)
 {
     settle_credit(lane, now_ns);
@@ -135,7 +142,7 @@ void lane_mark_if_due(struct lane *lane, uint64_t now_ns, bool launch_waits)
     bool is_due = now_ns - lane->marked_ns >= MARK_EVERY_NS;
     bool is_quarter = unmarked * 4 >= in_flight_max(lane) && unmarked * lane->length_ns >= MARK_EVERY_NS;
     bool is_needed = launch_waits && (lane->gate->shallow || lane->head == lane->tail);
-    if (lane->dirty || (unmarked && (is_due || is_quarter || is_needed)))
+    if (lane->dirty || (unmarked && (is_due || is_quarter || is_needed || lane->per_thread)))
         record(lane, now_ns);
 }
 
@@ -258,8 +265,8 @@ void lane_mark_tail(struct lane *lane, uint64_t now_ns)
         record_from_elsewhere(lane, now_ns);
 }
 
-/* Nobody but its thread can put a marker behind the last launches of a per-thread stream. There are at most a millisecond's
- * worth of them; they are taken for ended when twice their usual time has passed. */
+/* Nobody but its thread can put a marker behind the last launches of a per-thread stream, or of one that is destroyed. Where
+ * the driver would not take a marker they are taken for ended when twice their usual time has passed. */
 static void guess_tail(struct lane *lane, uint64_t now_ns)
 {
     uint64_t from_ns = lane->last_ns > lane->done_ns ? lane->last_ns : lane->done_ns;

@@ -75,3 +75,18 @@ def test_who_must_register_anew_goes_on_telling(node: Node) -> None:
     before_ns = card_ns()
     node.wait_for(lambda: card_ns() > before_ns + 1_000_000_000)
     assert shown_ns() > 500_000_000
+
+
+@pytest.mark.parametrize("stream", ["made", "own"])
+def test_a_long_kernel_behind_a_short_one_is_counted_whole(node: Node, stream: str) -> None:
+    """On a thread's own stream only that thread can mark it: its end was guessed from the short ones."""
+    node.set_quota("long", core_percent=90)
+    child = node.start(node.program("long_behind_short"), stream, "5", pod="long")
+    assert [line_of(child), line_of(child)] == ["running", "done"]
+    row = node.process(child.pid)
+    assert row is not None
+    assert row.busy_ns > 1_500_000_000
+    node.wait_for(lambda: node.clients()[0]["gpu_time_ns"] > 0.9 * row.busy_ns)
+    [client] = node.clients()
+    assert client["gpu_time_ns"] < 1.1 * row.busy_ns
+    node.finish(child)
