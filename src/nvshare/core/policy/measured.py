@@ -10,10 +10,10 @@ Rules:
    when it says that it is idle, until it has not been caught for a while.
 4. Who is away cannot tell. Its pod is billed what NVML says the card did for it meanwhile, and what it tells
    when it is back counts without that. So a connection that is gone keeps nobody from being compared.
-5. A client for which the card works in a whole sample, though its pod had let go well before that, has lost
-   a message or sends wrong ones. If it does not ask, it is taken to hold, and told to let go. If it asks, it
-   is told to let go and nothing is expected of it: an honest one knows that it does not hold, and would not
-   answer.
+5. A client for which the card works in a whole sample, though its pod had let go well before that, uses the
+   card by other means than CUDA (it renders), has lost a message, or sends wrong ones. Its pod is billed what
+   NVML says, which is no word against its own: it said nothing. The client is told to let go, and nothing is
+   expected of it: an honest one knows that it does not hold, and does not answer.
 6. Clients that queue blindly are billed by what they held, and given back what NVML says they did not use
    (``lag``).
 """
@@ -58,7 +58,9 @@ def measured(gpu: Gpu, clients: list[tuple[Client, int]], at_ns: int, now_ns: in
         if not tenant.limited:
             continue
         since_ns = _billed_since_sampled(tenant, now_ns)
-        if not tenant.queues_blindly:
+        if not tenant.queues_blindly and _let_go_before(tenant):
+            _bill_unheld(gpu, tenant, worked_ns - since_ns, at_ns)
+        elif not tenant.queues_blindly:
             held_ns = tenant.account.held_since_settled(now_ns)
             _dispute(gpu, tenant, worked_ns - since_ns, rounded[tenant], held_ns, at_ns, now_ns)
         elif not gpu.floor.undrained:  # who runs beside others takes longer, and is billed for that
@@ -81,10 +83,22 @@ def working_unheld(clients: list[tuple[Client, int]]) -> list[Client]:
 
 def _is_unheld(client: Client) -> bool:
     """Those that queue blindly may have work left when they have let go, and who is away runs by itself."""
-    tenant = client.tenant
-    if tenant.gate.holding or not client.connected or not client.reports_busy:
+    return client.connected and client.reports_busy and _let_go_before(client.tenant)
+
+
+def _let_go_before(tenant: Tenant) -> bool:
+    """The last sample is of time in which it did not hold, and alone of that."""
+    if tenant.gate.holding:
         return False
     return tenant.habits.doubts.sampled_since(tenant.habits.served_ns + UNHELD_NS)
+
+
+def _bill_unheld(gpu: Gpu, tenant: Tenant, unbilled_ns: int, at_ns: int) -> None:
+    """Rule 5. Nobody told anything, so there is nothing to dispute."""
+    tenant.habits.doubts.pass_to(at_ns)
+    if unbilled_ns > 0:
+        billing.charge(gpu, tenant, unbilled_ns)
+        tenant.habits.skip_measured(unbilled_ns)
 
 
 def _bill_absent(gpu: Gpu, client: Client, worked_ns: int) -> None:
