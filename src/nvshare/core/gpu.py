@@ -108,7 +108,7 @@ class Gpu:
         elif was == DRAINING:
             floor.take_draining(tenant)
         elif was == UNDRAINED:
-            floor.take_undrained(tenant)
+            floor.take_undrained(tenant, now_ns)
             tenant.figures.overlap(tenant.hold.overlapped_ns(now_ns))
             self.residence.let_go_late(tenant)
             if not floor.undrained:
