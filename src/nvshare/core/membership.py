@@ -204,6 +204,7 @@ def remove(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     tenant.memory.leave(client.key, now_ns, out)
     gpu.set_used(tenant, tenant.memory.believed_bytes)
     if not tenant.clients and tenant.standing == IDLE:
+        gpu.deactivate(tenant, now_ns)  # nobody is left to ask within the second
         gpu.idlers.look_at(tenant, max(now_ns, tenant.idling.since_ns + ACTIVE_NS))
 
 

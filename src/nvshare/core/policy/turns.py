@@ -106,6 +106,8 @@ def _end_hold(gpu: Gpu, tenant: Tenant, client: Client, now_ns: int) -> None:
     was_group = not was_exclusive and hold.late_ns < 0
     if hold.dropped_ns >= 0:
         undrained.note_drained(gpu, tenant, now_ns - hold.dropped_ns)
+        if tenant.standing == DRAINING:
+            gpu.pace.lose(now_ns - hold.dropped_ns, lag.LOST_MOST_NS)
     habits = tenant.habits
     was_unresponsive = habits.unresponsive
     habits.set_unresponsive(False)

@@ -13,8 +13,10 @@ Rules:
    it owes DEBT_MOST_NS: then its quota is what it waits for. To be registered on another GPU hurries nobody,
    and neither does holding it when NVML says that nothing runs there for the pod.
 5. Clients of older versions are not told to keep their queues short, and the next one running beside such a
-   queue would cost both: their drains are waited for ten times as long, but for one after a late one. They
-   cannot be called back, so one that ends late was long, and waited for nobody.
+   queue would cost both: their drains are waited for up to ten times as long, by what quota they have, once
+   they have drained in time, but for one after a late one. They cannot be called back, so one that ends
+   late was long, and waited for nobody. Newcomers have the usual grace period: whoever comes again and
+   again as somebody new would have the longer one each time.
 6. A tenant that has not drained for ``NVSHARE_DROP_TIMEOUT_SEC`` is unresponsive, and the operator is told
    which of its clients did not let go in all that time. What several have not drained from takes each of
    them longer, so each is counted its part of the time; and when one that was named is gone, the others
@@ -53,8 +55,10 @@ DEEP_QUEUE_NS: Final = 60 * SECOND
 
 def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
     least_ns = gpu.settings.drain_grace_ns
-    if tenant.queues_blindly and not tenant.habits.spans_gpus and not tenant.habits.late_turns:
-        return BLIND_GRACES * least_ns
+    habits = tenant.habits
+    if tenant.queues_blindly and habits.proven and not habits.spans_gpus and not habits.late_turns:
+        grace_ns = BLIND_GRACES * least_ns * gpu.pace.due_weight(tenant) // WHOLE
+        return max(grace_ns, 2 * least_ns)
     grace_ns = 4 * tenant.habits.tail_ns
     if grace_ns <= least_ns:
         return least_ns
@@ -87,6 +91,7 @@ def leave_undrained(gpu: Gpu, tenant: Tenant, look_ns: int, now_ns: int) -> None
 def give_up_waiting(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     """The grace period is over (rule 1)."""
     for tenant in list(gpu.floor.draining):
+        gpu.pace.lose(now_ns - tenant.hold.dropped_ns, lag.LOST_MOST_NS)
         tenant.figures.drain_late()
         gpu.notice(Misdeed.DRAIN, tenant, now_ns)
         tenant.hold.be_late()
