@@ -272,3 +272,37 @@ def test_an_old_client_is_given_back_nothing_for_time_that_nvml_did_not_see(comp
     bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),), complete))
     bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
     assert (account.virtual_ns == before_ns) is not complete
+
+
+def test_percents_that_are_rounded_up_for_each_process_make_no_dispute() -> None:
+    """Forty processes of a pod take the GPU in turn, for 6 ms a second each: 24 %, and 40 times 1 to NVML."""
+    bench = Bench()
+    for key in range(1, 41):
+        bench.client(key, "pod", 50)
+    for second in range(1, 13):
+        for key in range(1, 41):
+            bench.do(events.LockRequested(key))
+            bench.pass_ms(6)
+            told_ns = second * 6 * MS
+            bench.do(events.LockReleased(key, told_ns, worked_ns=told_ns))
+            bench.pass_ms(19)
+        bench.do(events.WorkSampled(GPU, bench.now_ns, tuple((key, 10 * MS) for key in range(1, 41))))
+    tenant = bench.scheduler.gpus[GPU].tenants["pod"]
+    assert tenant.figures.disputes == 0
+    assert tenant.account.billed_ns == 12 * 40 * 6 * MS
+
+
+def test_many_processes_that_nvml_sees_nothing_of_excuse_no_lie() -> None:
+    """What is rounded is the word on those that worked."""
+    bench = Bench()
+    for key in range(1, 41):
+        bench.client(key, "pod", 50)
+    for _ in range(6):
+        bench.do(events.LockRequested(1))
+        bench.pass_ms(150)
+        bench.do(events.LockReleased(1, 0, worked_ns=0))
+        bench.pass_ms(850)
+        told = tuple((key, 150 * MS if key == 1 else 0) for key in range(1, 41))
+        bench.do(events.WorkSampled(GPU, bench.now_ns, told))
+    tenant = bench.scheduler.gpus[GPU].tenants["pod"]
+    assert tenant.figures.disputes > TRUSTED_DISPUTES

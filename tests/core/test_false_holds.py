@@ -8,7 +8,7 @@ import pytest
 
 from nvshare.core import effects, events
 from nvshare.core.habits import FOUND_HOLDS_MOST, RESUMED_HOLDS_MOST
-from nvshare.core.notices import Misdeed
+from nvshare.core.notices import WHY, Misdeed
 
 from .clients import MS, SECOND, Clients
 from .test_figures import GPU, Bench
@@ -124,16 +124,47 @@ def test_who_works_and_is_not_known_to_hold_is_told_to_let_go() -> None:
     for _ in range(4):
         bench.pass_ms(1000)
         told += bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 900 * MS),)))
-    assert [effect for effect in told if isinstance(effect, effects.Drop)] == [
-        effects.Drop(1, effects.DropReason.TURN)
-    ]
+    assert set(told) == {effects.Drop(1, effects.DropReason.QUOTA)}
     tenant = bench.scheduler.gpus[GPU].tenants["p1"]
-    assert tenant.figures.false_holds == 1
-    bench.do(events.LockReleased(1, 20 * MS, worked_ns=20 * MS))
+    disputes = tenant.figures.disputes
+    assert disputes > 0
     for _ in range(4):
         bench.pass_ms(1000)
-        bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
-    assert tenant.figures.false_holds == 1, "it does not work any more"
+        assert not bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
+    assert tenant.figures.disputes == disputes, "it does not work any more"
+
+
+def test_a_process_that_renders_is_billed_what_nvml_says_and_holds_nothing() -> None:
+    """It let go rightly, has used the SMs by another API since, and answers no DROP: it holds nothing."""
+    bench = Bench()
+    bench.client(1, "render", 50)
+    bench.do(events.LockRequested(1))
+    bench.pass_ms(10)
+    bench.do(events.LockReleased(1, 10 * MS, worked_ns=10 * MS))
+    tenant = bench.scheduler.gpus[GPU].tenants["render"]
+    told: list[object] = []
+    for second in range(1, 61):
+        for _ in range(10):
+            bench.now_ns += 100 * MS
+            told += bench.do(events.Woken())
+        if second == 4:
+            billed_ns = tenant.account.billed_ns
+        told += bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 100 * MS),)))
+    assert not bench.scheduler.clients[1].holds
+    assert tenant.account.billed_ns - billed_ns == 57 * 100 * MS, "57 samples since"
+    assert {type(effect) for effect in told} == {effects.Drop}, "it is not unresponsive"
+    assert tenant.figures.false_holds == 0, "it claimed nothing"
+    assert not tenant.habits.doubts.distrusted(bench.now_ns)
+    seen = {notice.misdeed for notice in bench.scheduler.notices.take()}
+    assert Misdeed.UNHELD in seen
+    assert Misdeed.HOLD not in seen
+    assert "NVML sees" in WHY[Misdeed.UNHELD]
+    bench.client(2, "other", 50)
+    bench.do(events.LockRequested(2))
+    bench.do(events.LockRequested(1))
+    while not bench.scheduler.clients[2].dropping:
+        bench.pass_ms(1)
+    assert effects.Grant(1) in bench.do(events.LockReleased(2, 50 * MS, worked_ns=50 * MS)), "it owes nothing"
 
 
 def test_false_reports_do_not_keep_nvml_from_finding_one_that_works_without_a_hold() -> None:
@@ -151,7 +182,7 @@ def test_false_reports_do_not_keep_nvml_from_finding_one_that_works_without_a_ho
     for _ in range(4):
         bench.pass_ms(1000)
         dropped += bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 900 * MS),)))
-    assert effects.Drop(1, effects.DropReason.TURN) in dropped
+    assert effects.Drop(1, effects.DropReason.QUOTA) in dropped
 
 
 def _working_sample(bench: Bench) -> list[object]:
@@ -168,7 +199,7 @@ def test_a_sample_of_the_hold_that_has_just_ended_finds_no_other() -> None:
     bench.do(events.LockReleased(1, 1000 * MS, worked_ns=1000 * MS))
     assert not _working_sample(bench)
     assert not _working_sample(bench)
-    assert bench.scheduler.gpus[GPU].tenants["p1"].figures.false_holds == 0
+    assert Misdeed.UNHELD not in {notice.misdeed for notice in bench.scheduler.notices.take()}
 
 
 def test_a_client_that_asks_while_it_works_is_dropped_but_not_taken_to_hold() -> None:
@@ -203,4 +234,4 @@ def test_a_standstill_of_the_daemon_is_no_time_in_which_a_pod_did_not_hold() -> 
     bench.now_ns += 30_000 * MS
     bench.do(events.StoodStill(since_ns))
     assert not _working_sample(bench)
-    assert bench.scheduler.gpus[GPU].tenants["p1"].figures.false_holds == 0
+    assert Misdeed.UNHELD not in {notice.misdeed for notice in bench.scheduler.notices.take()}

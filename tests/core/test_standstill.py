@@ -180,3 +180,59 @@ def test_a_slice_goes_on_where_it_was() -> None:
     assert clients.holders() == {"first"}
     clients.run(2 * SECOND)
     assert clients.holders() == {"second"}
+
+
+def test_those_without_a_quota_have_had_nothing_of_each_others_time() -> None:
+    """They run together, and what each has had is divided by when they worked at once."""
+    clients = Clients()
+    for pod in ("free", "other"):
+        clients.ask(clients.register(pod))
+    clients.run(5 * SECOND)
+    assert clients.holders() == {"free", "other"}
+    before_ns = clients.tenant("free").lag_ns
+    clients.stand_still(STANDSTILL_NS)
+    assert clients.tenant("free").lag_ns == pytest.approx(before_ns, abs=SECOND), "15 s were left out"
+
+
+def test_clients_of_a_former_daemon_may_come_back_for_as_long_as_if_it_had_not_stood_still() -> None:
+    clients, keys = two_limited(30, 60)
+    clients.run(5 * SECOND)
+    run_until_held_by(clients, "pod-0")
+    clients.restart(100 * MS)
+    clients.limit("newcomer", 10)
+    clients.ask(clients.register("newcomer"))
+    clients.run(SECOND)
+    clients.stand_still(STANDSTILL_NS)
+    assert clients.holders() == set(), "nothing is granted beside holds that may come back"
+    clients.come_back(keys[0])
+    assert clients.holders() == {"pod-0"}
+    clients.run(5 * SECOND)
+    assert clients.tenant("newcomer").turns > 0, "nobody waits for the other one for ever"
+
+
+def test_a_recall_of_memory_is_waited_for_as_long_as_if_nobody_had_stood_still() -> None:
+    clients = Clients()
+    clients.limit("pod", memory_bytes=GIB)
+    first, second = clients.register("pod"), clients.register("pod")
+    assert clients.feed(events.MemoryAsked(second, 1, GIB // 2)) == []
+    clients.run(SECOND)
+    clients.stand_still(STANDSTILL_NS)
+    clients.run(50 * MS)
+    told = clients.feed(events.LeaseReturned(first, 1, 0))  # it was on its way all the time
+    assert [effect for effect in told if isinstance(effect, effects.Reserved)] == [
+        effects.Reserved(second, 1, GIB // 2, GIB // 2)
+    ]
+
+
+def test_it_is_not_its_quota_that_kept_a_tenant_waiting() -> None:
+    clients = Clients()
+    clients.limit("pod", 10)
+    clients.ask(clients.register("pod"))
+    clients.run(5 * SECOND)
+    while clients.holders():
+        clients.run(MS)
+    figures = clients.core.gpus["GPU-0"].tenants["pod"].figures
+    before_ns = figures.throttled_ns
+    clients.stand_still(STANDSTILL_NS)
+    clients.run(SECOND)
+    assert figures.throttled_ns - before_ns <= 2 * SECOND

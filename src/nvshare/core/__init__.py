@@ -10,7 +10,7 @@ tenant        a pod on one GPU; client: one of its processes; habits: how it wor
 books/        own the state of a GPU: line (who waits), floor (who has it), residence (whose memory is there),
               pace (clocks, weights, turn length), figures (what is counted), returning (after a restart),
               outside and first_fit (who waits for memory), late (who does not let go), whereabouts (pods on
-              several GPUs), agenda, idlers, window, hinted, look
+              several GPUs), owners (who comes again as somebody new), agenda, idlers, window, hinted, look
 policy/       decide and write no state of their own: decide (the order of things), turns (who is next),
               turn_end, gates (telling clients), billing (what a hold costs), lag (what may be owed),
               residency and slices (memory), undrained (progress), uncontended (the short way), standstill

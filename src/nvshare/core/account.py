@@ -210,6 +210,11 @@ class Account:
         if self.virtual_ns < least_ns:
             self.virtual_ns = least_ns
 
+    def begin_at(self, virtual_ns: int) -> None:
+        """Stand there, or where it does if that is further."""
+        if self.virtual_ns < virtual_ns:
+            self.virtual_ns = virtual_ns
+
     def cap_debt(self, ahead_ns: int, clock: VirtualClock) -> None:
         """Be no further ahead of the clock than that."""
         most_ns = clock.virtual_ns + ahead_ns

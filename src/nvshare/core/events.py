@@ -41,12 +41,16 @@ class WorkSampled(NamedTuple):
 
 
 class ClientRegistered(NamedTuple):
-    """A process uses a GPU on behalf of a pod. A process on two GPUs is two clients."""
+    """A process uses a GPU on behalf of a pod. A process on two GPUs is two clients.
+
+    ``owner`` is whoever may start as many pods or processes as it likes (a user, by uid); "": the pod.
+    """
 
     client: int
     pod: str
     gpu: str
     version: int = 3
+    owner: str = ""
 
 
 class ClientResumed(NamedTuple):
@@ -67,6 +71,7 @@ class ClientResumed(NamedTuple):
     reserve_seq: int = 0
     reserve_bytes: int = 0
     worked_ns: int | None = None
+    owner: str = ""
 
 
 class LockRequested(NamedTuple):

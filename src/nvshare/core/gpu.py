@@ -16,6 +16,7 @@ from nvshare.core.books.hinted import Hinted
 from nvshare.core.books.idlers import Idlers
 from nvshare.core.books.line import Line
 from nvshare.core.books.look import Look
+from nvshare.core.books.owners import Owners
 from nvshare.core.books.pace import SECOND, Pace
 from nvshare.core.books.residence import Residence
 from nvshare.core.books.returning import Returning
@@ -55,6 +56,7 @@ class Gpu:
         "line",
         "look",
         "notices",
+        "owners",
         "pace",
         "recalls",
         "residence",
@@ -82,6 +84,7 @@ class Gpu:
         self.line = Line()
         self.floor = Floor(now_ns)
         self.residence = Residence(total_bytes, now_ns)
+        self.owners = Owners()
         self.pace = Pace(settings.unlimited_min_percent, now_ns)
         self.figures = GpuFigures(now_ns)
         self.gpu_time = GpuTime(now_ns)
@@ -108,7 +111,7 @@ class Gpu:
         elif was == DRAINING:
             floor.take_draining(tenant)
         elif was == UNDRAINED:
-            floor.take_undrained(tenant)
+            floor.take_undrained(tenant, now_ns)
             tenant.figures.overlap(tenant.hold.overlapped_ns(now_ns))
             self.residence.let_go_late(tenant)
             if not floor.undrained:

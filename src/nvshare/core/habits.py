@@ -127,6 +127,7 @@ class Habits:
         "longest_wait_ns",
         "measured_ns",
         "misjudged_ns",
+        "proven",
         "served_ns",
         "spans_gpus",
         "tail_ns",
@@ -141,6 +142,7 @@ class Habits:
         self.gap_permille = 0  # busy time per unused time of a hold nobody shared, times 1000
         self.gap_known_ns = -1  # when that was last measured
         self.late_turns = 0  # turns it must drain in time before we wait for it again
+        self.proven = False  # it has drained in time
         self.unresponsive = False
         self.spans_gpus = False  # its pod works on other GPUs, too: its kernels may spin for each other
         self.served_ns = 0  # when its last hold ended
@@ -152,6 +154,7 @@ class Habits:
     def drained(self, tail_ns: int) -> None:
         """In time."""
         self.tail_ns += (tail_ns - self.tail_ns) // 4
+        self.proven = True
         if self.late_turns:
             self.late_turns -= 1
 

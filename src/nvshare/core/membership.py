@@ -144,25 +144,20 @@ def _believes_hold(gpu: Gpu, tenant: Tenant, now_ns: int, most: int) -> bool:
 
 def find_hold(gpu: Gpu, client: Client, busy_ns: int, now_ns: int, out: list[Effect]) -> None:
     """It works, by its own word, and is not known to hold: it is billed, and dropped."""
-    if _believes_hold(gpu, client.tenant, now_ns, FOUND_HOLDS_MOST):
-        _take_to_hold(gpu, client, busy_ns, now_ns, out)
-
-
-def stop_unheld(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
-    """NVML sees it work without a hold (rule 5 of ``policy.measured``)."""
-    if client.wants:
-        out.append(client.drop_for[DropReason.QUOTA])
+    if not _believes_hold(gpu, client.tenant, now_ns, FOUND_HOLDS_MOST):
         return
-    _believes_hold(gpu, client.tenant, now_ns, FOUND_HOLDS_MOST)  # NVML is believed anyway; this counts it
-    _take_to_hold(gpu, client, client.busy_ns, now_ns, out)
-
-
-def _take_to_hold(gpu: Gpu, client: Client, busy_ns: int, now_ns: int, out: list[Effect]) -> None:
     if client.wants:
         _stop_asking(gpu, client, now_ns)
     client.tell_busy(busy_ns)
     turns.resume_hold(gpu, client, False, now_ns, out)
     residency.resume_member(gpu, client.tenant, now_ns)
+
+
+def stop_unheld(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
+    """NVML sees it work without a hold (rule 5 of ``policy.measured``). It need not answer."""
+    client.tenant.figures.dispute()
+    gpu.notice(Misdeed.UNHELD, client.tenant, now_ns)
+    out.append(client.drop_for[DropReason.QUOTA])
 
 
 def disconnect(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
@@ -209,6 +204,7 @@ def remove(gpu: Gpu, client: Client, now_ns: int, out: list[Effect]) -> None:
     tenant.memory.leave(client.key, now_ns, out)
     gpu.set_used(tenant, tenant.memory.believed_bytes)
     if not tenant.clients and tenant.standing == IDLE:
+        gpu.deactivate(tenant, now_ns)  # nobody is left to ask within the second
         gpu.idlers.look_at(tenant, max(now_ns, tenant.idling.since_ns + ACTIVE_NS))
 
 

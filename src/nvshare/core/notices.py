@@ -22,6 +22,7 @@ class Misdeed(StrEnum):
     BILL = "bill disputed"
     MEMORY = "memory claim cut"
     HOLD = "hold refused"
+    UNHELD = "works without a turn"
     DRAIN = "drain late"
     OVERLAP = "runs beside others"
 
@@ -30,6 +31,7 @@ WHY: Final = {
     Misdeed.BILL: "NVML says that the GPU worked longer for it",
     Misdeed.MEMORY: "it says that it has allocated more than it can have",
     Misdeed.HOLD: "it says that it holds the GPU, and nobody granted it that",
+    Misdeed.UNHELD: "NVML sees the GPU work for it though it has let go; it is billed what NVML says",
     Misdeed.DRAIN: "it did not let go of the GPU in time, and others run beside it now",
     Misdeed.OVERLAP: "it has not let go of the GPU in time before, so nobody waits for it",
 }

@@ -151,6 +151,7 @@ class Scheduler(Engine):
     def _client_registered(self, event: events.ClientRegistered, now_ns: int, out: list[Effect]) -> None:
         gpu = self._gpu_for_newcomer(event.client, event.gpu, now_ns)
         tenant = self._tenant(gpu, event.pod, now_ns)
+        tenant.belong_to(event.owner)
         client = self.clients[event.client] = membership.register(
             gpu, tenant, event.client, event.version, self.on, now_ns, out
         )
@@ -169,6 +170,7 @@ class Scheduler(Engine):
     def _client_resumed(self, event: events.ClientResumed, now_ns: int, out: list[Effect]) -> None:
         gpu = self._gpu_for_newcomer(event.client, event.gpu, now_ns)
         tenant = self._tenant(gpu, event.pod, now_ns)
+        tenant.belong_to(event.owner)
         former = self.clients.get(event.former)
         if former is not None and former.tenant is not tenant:
             raise ValueError(f"client {event.former:016x} is of another pod or GPU")

@@ -38,6 +38,7 @@ class Tenant:
         "limited",
         "lodging",
         "memory",
+        "owner",
         "percent",
         "pod",
         "seat",
@@ -51,6 +52,7 @@ class Tenant:
         self, pod: str, limits: PodLimits, card_bytes: int, window_ns: int, figures: PodFigures, now_ns: int
     ) -> None:
         self.pod = pod
+        self.owner = pod  # who answers for what it owes
         self.clients: dict[int, Client] = {}
         self.memory = MemoryAccount(limits.memory_bytes, card_bytes)
         self.percent = limits.core_percent
@@ -112,6 +114,9 @@ class Tenant:
     def remove_client(self, client: Client) -> None:
         del self.clients[client.key]
         self.gate.remove(client, self.clients)
+
+    def belong_to(self, owner: str) -> None:
+        self.owner = owner or self.pod
 
     def set_quota(self, percent: int, share: bool) -> None:
         self.percent, self.share, self.limited = percent, share, percent < UNLIMITED_PERCENT

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from nvshare.core.account import CLOSED, NEVER
 from nvshare.core.books.agenda import Agenda
+from nvshare.core.books.shared_time import SharedTime
 
 if TYPE_CHECKING:
     from nvshare.core.client import Client
@@ -33,6 +34,7 @@ class Hold:
         "from_ns",
         "lag_ns",
         "late",
+        "late_mark",
         "late_ns",
         "lost",
         "overlap_mark_ns",
@@ -57,6 +59,7 @@ class Hold:
         self.dropped_ns = -1  # when it was told to let go, and has not since
         self.lost = False  # a client that tells its busy time left without doing so
         self.late_ns = -1  # since when it runs beside others undrained
+        self.late_mark = 0  # what one undrained all the time had had of the card by then
         self.late = False  # that is its own doing: it did not let go when it should have
         self.overlap_mark_ns = 0  # until when that is counted
 
@@ -150,7 +153,9 @@ class Floor:
         "group_dropped_ns",
         "group_tail_ns",
         "holder",
+        "late_time",
         "looks",
+        "named_mark",
         "peak_bytes",
         "running_bytes",
         "shares",
@@ -166,6 +171,8 @@ class Floor:
         self.draining: dict[Tenant, None] = {}
         self.drain_deadline_ns = NEVER
         self.undrained: dict[Tenant, None] = {}  # nobody waits for them
+        self.late_time = SharedTime(now_ns)  # of the card, divided among them
+        self.named_mark = 0  # of that, when the last one went that was named unresponsive
         self.looks = Agenda()  # when to look at those
         self.shares: dict[Tenant, None] = {}  # those in the four places that may borrow
         self.together = 0  # tenants of the group, those included that drain
@@ -236,6 +243,7 @@ class Floor:
         hold = tenant.hold
         hold.exclusive = False
         hold.late_ns = hold.overlap_mark_ns = now_ns
+        hold.late_mark = self.late_time.enter(now_ns)
 
     def take_holder(self) -> None:
         self.holder = None
@@ -249,9 +257,11 @@ class Floor:
         if not tenant.hold.exclusive:
             self.together -= 1
 
-    def take_undrained(self, tenant: Tenant) -> None:
+    def take_undrained(self, tenant: Tenant, now_ns: int) -> None:
         del self.undrained[tenant]
         self.looks.take(tenant)
+        self.late_time.pass_to(now_ns)
+        self.late_time.leave()
 
     # ---- turns -------------------------------------------------------------------------------
 
@@ -290,8 +300,22 @@ class Floor:
         if len(self.draining) == 1 or deadline_ns > self.drain_deadline_ns:
             self.drain_deadline_ns = deadline_ns
 
-    def leave_out(self, lost_ns: int, hearing_ns: int) -> None:
+    def late_for_ns(self, tenant: Tenant, now_ns: int) -> int:
+        """How long an undrained tenant has had the card for itself, as cards divide their time."""
+        return self.late_time.part_until(tenant.hold.late_mark, now_ns)
+
+    def named_is_gone(self) -> None:
+        """Those who remain were slowed by it for longer than its part says."""
+        self.named_mark = self.late_time.per_worker
+
+    def since_named_ns(self, now_ns: int) -> int:
+        """As ``late_for_ns``, of one that was undrained before."""
+        return self.late_time.part_until(self.named_mark, now_ns)
+
+    def leave_out(self, since_ns: int, now_ns: int, hearing_ns: int) -> None:
         """So long no turn could end, and no drain; what drained meanwhile is yet to be heard."""
+        lost_ns = now_ns - since_ns
+        self.late_time.leave_out(since_ns, now_ns)
         self.turn_started_ns += lost_ns
         if self.draining:
             self.drain_deadline_ns += lost_ns + hearing_ns

@@ -49,6 +49,7 @@ class Pace:
         "dead_ns",
         "least_percent",
         "limited_tenants",
+        "lost_ns",
         "mark",
         "rest",
         "rest_ahead_ns",
@@ -66,6 +67,7 @@ class Pace:
         self.active_unlimited = 0
         self.limited_tenants = 0  # those with a quota and a client
         self.slipped_ns = 0  # virtual time slipped back, ever
+        self.lost_ns = 0  # to drains that took longer than a turn, and not repaid yet
         self.dead_ns = DEAD_FIRST_GUESS_NS
         self.turn_ns = self.rest_turn_ns = TURN_MIN_NS
         self.rest_ahead_ns = 0  # how far ahead of the clock a turn takes the rest
@@ -145,6 +147,16 @@ class Pace:
     def slip(self, back_ns: int) -> None:
         self.clock.slip(back_ns)
         self.slipped_ns += back_ns
+
+    def lose(self, drain_ns: int, most_ns: int) -> None:
+        """Somebody did not let go for so long, and nobody else could run."""
+        if drain_ns > self.turn_ns:
+            self.lost_ns = min(self.lost_ns + drain_ns - self.turn_ns, most_ns)
+
+    def repaid(self, left_ns: int) -> None:
+        """No more than that of what was lost is still owed."""
+        if left_ns < self.lost_ns:
+            self.lost_ns = max(0, left_ns)
 
     def leave_out(self, since_ns: int, now_ns: int) -> None:
         """Nobody is owed or billed the time from then until now."""

@@ -2,7 +2,8 @@
 
 Rules:
 1. A bill always counts. Beside bills a lag changes only here, at one of six moments, and by one rule each:
-   ``wake``: one turn of credit at most, since nobody is owed for the time in which it wanted nothing;
+   ``wake``: one turn of credit at most, since nobody is owed for the time in which it wanted nothing; and
+   before its first turn one owes what its owner's former tenants did (``books.owners``);
    ``resume``: one turn, and for one that waited all the while what it was due in AWAY_MOST_NS at most;
    ``end_hold``: no more credit than it had when the hold began, or a turn: what was held and not used is
    not owed later;
@@ -14,8 +15,9 @@ Rules:
    ``begin_slices``: those without a quota are even when the first one has to wait outside. From then on all
    that is used counts, since somebody wants it, until ``end_slices``: then their group is as good as even.
 2. The sum of what is owed to those who wait is bounded by what can be repaid: a turn each, and a slice for
-   each that waits outside. Nobody alone is owed more than that and half a second; what exceeds it slips, for
-   all alike.
+   each that waits outside; and what drains cost that took longer than a turn, until it is repaid: who made
+   the others wait may be gone, but they are owed the time all the same. Nobody alone is owed more than that
+   and half a second; what exceeds it slips, for all alike.
 3. A quota is a cap: who is ahead of the clock waits. While somebody waits outside it is kept over slices
    instead of turns, so one may be a slice ahead.
 
@@ -41,6 +43,10 @@ REPAYABLE_FREE: Final = 2 * WHOLE // 100
 REPAYABLE_NS: Final = 5 * SECOND
 BREATH_NS: Final = SECOND // 500
 """Between the release of an older client and the request behind it; no time in which it wanted nothing."""
+LOST_MOST_NS: Final = 20 * SECOND
+"""What drains cost that took longer than a turn is owed to those who waited, up to this much."""
+DEBT_TURNS: Final = 2
+"""Who is further ahead than so many turns take one has not let go in time; its owner answers for that."""
 GIVEN_BACK_MOST: Final = 8
 """As a part of the bill: one in so many."""
 MISJUDGED_MOST_NS: Final = SECOND
@@ -60,6 +66,8 @@ def wake(gpu: Gpu, tenant: Tenant) -> None:
     if tenant.limited:
         account.rejoin(pace.slipped_ns)
         clock = pace.clock
+        if tenant.habits.turns == 0 and tenant.owner != tenant.pod:
+            account.begin_at(gpu.owners.begins_at(tenant.owner, pace.slipped_ns))
     elif gpu.residence.outside:
         clock = pace.fair
     else:
@@ -95,6 +103,9 @@ def resume(gpu: Gpu, tenant: Tenant, waited: bool) -> None:
 
 def end_hold(gpu: Gpu, tenant: Tenant) -> None:
     account, clock = tenant.account, gpu.pace.clock
+    ahead_ns = account.virtual_ns - clock.virtual_ns
+    if tenant.owner != tenant.pod and ahead_ns > DEBT_TURNS * tenant.tempo.ahead_ns:
+        gpu.owners.note(tenant.owner, account.virtual_ns, gpu.pace.slipped_ns, clock.virtual_ns)
     if account.virtual_ns < clock.virtual_ns:
         most_ns = turn_ns(gpu, tenant)
         lag_ns = tenant.hold.lag_ns
@@ -156,6 +167,8 @@ def _forgive(gpu: Gpu, account: Account, turn_ns: int, until_ns: int, wanted_ns:
 def slip(gpu: Gpu) -> None:
     """What cannot be repaid is not owed: hand-overs take time that no quota can have (rule 2)."""
     owed, weight = _owed(gpu)
+    if gpu.pace.lost_ns:
+        gpu.pace.repaid(owed // WHOLE - _repayable_ns(gpu, lost=False))
     if owed <= (len(gpu.line.ready) + 1) * gpu.pace.turn_ns * WHOLE:
         return  # as nearly always
     most_ns = _repayable_ns(gpu)
@@ -177,8 +190,8 @@ def _owed(gpu: Gpu) -> tuple[int, int]:
     return owed + rest.weight * (clock_ns - rest.virtual_ns), line.weight + rest.weight
 
 
-def _repayable_ns(gpu: Gpu) -> int:
-    """What those who wait may be owed together."""
+def _repayable_ns(gpu: Gpu, lost: bool = True) -> int:
+    """What those who wait may be owed together; without what was lost to late drains, or with it."""
     outside = len(gpu.residence.outside)
     most_ns = (len(gpu.line.ready) + outside + 1) * gpu.pace.turn_ns
     most_ns += gpu.line.drains_ns  # while one drains longer than a turn the others wait so much longer
@@ -186,6 +199,8 @@ def _repayable_ns(gpu: Gpu) -> int:
         most_ns += (outside + 1) * gpu.slice_ns()
     if gpu.pace.free_weight() >= REPAYABLE_FREE:
         most_ns += REPAYABLE_NS  # a GPU with room can repay what an outage cost
+    if lost:
+        most_ns += gpu.pace.lost_ns
     return most_ns
 
 

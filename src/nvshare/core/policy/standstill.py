@@ -27,7 +27,7 @@ def leave_out(gpu: Gpu, since_ns: int, now_ns: int) -> None:
     lost_ns = now_ns - since_ns
     gpu.pace.leave_out(since_ns, now_ns)
     gpu.figures.shared.leave_out(since_ns, now_ns)
-    gpu.floor.leave_out(lost_ns, HEARING_NS)
+    gpu.floor.leave_out(since_ns, now_ns, HEARING_NS)
     gpu.residence.leave_out(lost_ns)
     gpu.hinted.leave_out(lost_ns)
     gpu.returning.leave_out(lost_ns + HEARING_NS)

@@ -106,14 +106,18 @@ def _end_hold(gpu: Gpu, tenant: Tenant, client: Client, now_ns: int) -> None:
     was_group = not was_exclusive and hold.late_ns < 0
     if hold.dropped_ns >= 0:
         undrained.note_drained(gpu, tenant, now_ns - hold.dropped_ns)
+        if tenant.standing == DRAINING:
+            gpu.pace.lose(now_ns - hold.dropped_ns, lag.LOST_MOST_NS)
     habits = tenant.habits
-    if habits.unresponsive:
-        habits.set_unresponsive(False)
+    was_unresponsive = habits.unresponsive
+    habits.set_unresponsive(False)
     habits.note_served(now_ns)
     tenant.seat.begin_wait(now_ns)
     if hold.late_ns >= 0:
         gpu.residence.look_again()  # a late one no longer takes room
     gpu.move(tenant, ASKING if tenant.gate.wanting else IDLE, now_ns)
+    if was_unresponsive:
+        floor.named_is_gone()
     hold.end()
     if was_exclusive:
         if floor.together:
@@ -217,7 +221,8 @@ def drop(gpu: Gpu, tenant: Tenant, reason: DropReason, now_ns: int, out: list[Ef
     if tenant.habits.late_turns and not exchanging:
         tenant.hold.be_late()
         gpu.notice(Misdeed.OVERLAP, tenant, now_ns)
-        undrained.leave_undrained(gpu, tenant, now_ns + undrained.grace_ns(gpu, tenant), now_ns)
+        grace_ns = undrained.grace_ns(gpu, tenant)
+        undrained.leave_undrained(gpu, tenant, now_ns + undrained.closed_ns(gpu, grace_ns), now_ns)
         return
     gpu.move(tenant, DRAINING, now_ns)
     wait_ns = gpu.settings.drop_timeout_ns if exchanging else undrained.grace_ns(gpu, tenant)

@@ -6,16 +6,21 @@ Rules:
 2. An undrained holder's gate opens again for a moment: what its kernel waits for may stand there.
 3. Then it runs by duty cycle, as much of the time as it is due of the GPU, and until it has drained in
    time ten times nobody waits for its drains. Once it owes DEBT_MOST_NS its gate opens for a moment every
-   few seconds, which is enough for what its kernel may wait for.
+   few seconds, which is enough for what its kernel may wait for. Between two openings it has time to drain:
+   the longer, the more others are undrained with it.
 4. A pod that works on one GPU may spin there for what stands at its gate on another. It never waits for its
    turn for much longer than half a second, whatever it owes. Nor does one that is known not to drain, until
    it owes DEBT_MOST_NS: then its quota is what it waits for. To be registered on another GPU hurries nobody,
    and neither does holding it when NVML says that nothing runs there for the pod.
 5. Clients of older versions are not told to keep their queues short, and the next one running beside such a
-   queue would cost both: their drains are waited for ten times as long, but for one after a late one. They
-   cannot be called back, so one that ends late was long, and waited for nobody.
+   queue would cost both: their drains are waited for up to ten times as long, by what quota they have, once
+   they have drained in time, but for one after a late one. They cannot be called back, so one that ends
+   late was long, and waited for nobody. Newcomers have the usual grace period: whoever comes again and
+   again as somebody new would have the longer one each time.
 6. A tenant that has not drained for ``NVSHARE_DROP_TIMEOUT_SEC`` is unresponsive, and the operator is told
-   which of its clients did not let go in all that time. A client whose hold began before it was told to keep
+   which of its clients did not let go in all that time. What several have not drained from takes each of
+   them longer, so each is counted its part of the time; and when one that was named is gone, the others
+   have a grace period more. A client whose hold began before it was told to keep
    its queue short may have a thousand launches to finish: it has DEEP_QUEUE_NS, if that is longer.
 7. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
    answered it.
@@ -38,6 +43,8 @@ from nvshare.core.tenant import Tenant
 TURNS: Final = 10
 PERIOD_NS: Final = 500 * MS
 DEBTORS_PERIOD_NS: Final = 5_000 * MS
+CLOSED_MOST_NS: Final = 10_000 * MS
+"""What its kernel waits for may stand at its gate, however many others slow it down."""
 BLIND_GRACES: Final = 10
 BLIND_TURNS: Final = 1
 LOOK_AGAIN_NS: Final = 100 * MS
@@ -48,8 +55,10 @@ DEEP_QUEUE_NS: Final = 60 * SECOND
 
 def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
     least_ns = gpu.settings.drain_grace_ns
-    if tenant.queues_blindly and not tenant.habits.spans_gpus and not tenant.habits.late_turns:
-        return BLIND_GRACES * least_ns
+    habits = tenant.habits
+    if tenant.queues_blindly and habits.proven and not habits.spans_gpus and not habits.late_turns:
+        grace_ns = BLIND_GRACES * least_ns * gpu.pace.due_weight(tenant) // WHOLE
+        return max(grace_ns, 2 * least_ns)
     grace_ns = 4 * tenant.habits.tail_ns
     if grace_ns <= least_ns:
         return least_ns
@@ -82,11 +91,12 @@ def leave_undrained(gpu: Gpu, tenant: Tenant, look_ns: int, now_ns: int) -> None
 def give_up_waiting(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     """The grace period is over (rule 1)."""
     for tenant in list(gpu.floor.draining):
+        gpu.pace.lose(now_ns - tenant.hold.dropped_ns, lag.LOST_MOST_NS)
         tenant.figures.drain_late()
         gpu.notice(Misdeed.DRAIN, tenant, now_ns)
         tenant.hold.be_late()
         leave_undrained(gpu, tenant, now_ns, now_ns)
-        if gpu.residence.founder is not None:  # then it was waited for so long
+        if gpu.residence.founder is not None and len(gpu.floor.undrained) == 1:  # it was waited for so long
             _note_unresponsive(gpu, tenant, now_ns - tenant.hold.dropped_ns, out)
         _reopen(gpu, tenant, now_ns, out)
 
@@ -126,6 +136,11 @@ def _works(tenant: Tenant, now_ns: int) -> bool:
     )
 
 
+def closed_ns(gpu: Gpu, alone_ns: int) -> int:
+    """How long the gate of one is closed that drains in that time where nobody else is undrained."""
+    return max(alone_ns, min(alone_ns * len(gpu.floor.undrained), CLOSED_MOST_NS))
+
+
 def _owes_much(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
     if lag.lag_ns(gpu, tenant, now_ns) >= -DEBT_MOST_NS:
         return False
@@ -159,14 +174,19 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
         if hold.dropped_ns < 0:
             hold.drop(now_ns)
         gates.close_gates(gpu, tenant, DropReason.TURN, out)
-        period_ns = DEBTORS_PERIOD_NS if _owes_much(gpu, tenant, now_ns) else PERIOD_NS
-        floor.look_at(tenant, now_ns + period_ns)
+        shut_ns = closed_ns(gpu, PERIOD_NS)
+        if _owes_much(gpu, tenant, now_ns):
+            shut_ns = max(shut_ns, DEBTORS_PERIOD_NS)
+        floor.look_at(tenant, now_ns + shut_ns)
     elif tenant.gate.wanting and _may_pass(tenant):
         _reopen(gpu, tenant, now_ns, out)
     else:
         floor.look_at(tenant, now_ns + PERIOD_NS)
-    late_for_ns = now_ns - hold.late_ns
-    if tenant.habits.unresponsive or late_for_ns >= gpu.settings.drop_timeout_ns:
+    late_for_ns = floor.late_for_ns(tenant, now_ns)
+    if tenant.habits.unresponsive or (
+        late_for_ns >= gpu.settings.drop_timeout_ns
+        and floor.since_named_ns(now_ns) >= gpu.settings.drain_grace_ns
+    ):
         _note_unresponsive(gpu, tenant, late_for_ns, out)
 
 
