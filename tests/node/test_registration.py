@@ -16,10 +16,11 @@ from nvshare.core.limits import Limits
 from nvshare.gpu.inventory import Inventory
 from nvshare.node.bounds import Bounds
 from nvshare.node.counters import Counters
+from nvshare.node.member import Member
 from nvshare.node.members import close_pidfd
 from nvshare.node.scheduler_node import SchedulerNode
 from nvshare.pods.cgroups import HOST, Place
-from nvshare.pods.peer import Peer, process_of
+from nvshare.pods.peer import Peer, Process, process_of
 from nvshare.pods.tenancy import Tenancy
 from nvshare.runtime import logs
 from nvshare.wire.dialects import V3
@@ -154,3 +155,17 @@ def test_containers_whose_users_have_one_number_do_not_share_a_bound() -> None:
             close_pidfd(dispatcher.loop, connection.pidfd)
 
     asyncio.run(live())
+
+
+@pytest.mark.parametrize(
+    ("pod", "debtor"),
+    [
+        ("process:77:7", "uid:1000"),
+        ("user-1000/train", "uid:1000"),
+        ("container:user-1000/abc", "uid:1000"),
+        ("ml/train", ""),
+        ("pod:0d4a5b6c-1111-2222-3333-444455556666", ""),
+    ],
+)
+def test_a_users_debts_follow_him(pod: str, debtor: str) -> None:
+    assert Member(1, Process(7, 7), 1000, False, pod, gpu_key(), 1, -1).debtor == debtor

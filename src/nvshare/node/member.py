@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nvshare.core.view.snapshot import ClientRecord
 from nvshare.pods.peer import Process
+from nvshare.pods.tenant_name import TenantName
 
 if TYPE_CHECKING:
     from nvshare.node.connection import Connection
@@ -37,6 +38,17 @@ class Member:
     def accounted_to(self) -> str:
         """The owner whose capacity it takes, and whose share of the log its lines count for."""
         return self.owner or (self.pod if self.in_pod else f"uid:{self.uid}")
+
+    @property
+    def debtor(self) -> str:
+        """Who answers for what the tenant owes when it is gone; empty: only the tenant itself.
+
+        Users make as many processes and pods of their own as they like, so their debts follow them.
+        """
+        tenant = TenantName.of_key(self.pod)
+        if tenant.is_process or tenant.owner_uid is not None:
+            return f"uid:{self.uid if tenant.owner_uid is None else tenant.owner_uid}"
+        return ""
 
     @property
     def role(self) -> Role:

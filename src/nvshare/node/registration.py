@@ -74,7 +74,9 @@ class Registration:
         member = self._enter(connection, pod, device.key)
         self._note_admitted(member, self._dispatcher.clock())
         self._record(member)
-        self._dispatcher.feed(events.ClientRegistered(member.client, pod, device.key, version))
+        self._dispatcher.feed(
+            events.ClientRegistered(member.client, pod, device.key, version, owner=member.debtor)
+        )
         self._registered(connection, member, "client registered")
 
     def _no_room(self, peer: Peer, pod: str) -> str:
@@ -226,4 +228,5 @@ def _resumed(member: Member, replaced: int, arguments: tuple[int, ...]) -> event
         reserve_seq=reserve_seq,
         reserve_bytes=reserve_bytes,
         worked_ns=figure(worked_ns),
+        owner=member.debtor,
     )
