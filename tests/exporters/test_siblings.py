@@ -10,7 +10,7 @@ from nvshare.core import events
 from nvshare.core.habits import Habits
 from nvshare.exporters.scheduler.service import MetricsService
 from nvshare.exporters.scheduler.siblings import Siblings
-from nvshare.gpu.reading import GpuReading, ProcessReading
+from nvshare.gpu.reading import GpuReading, ProcessReading, Worked
 from nvshare.node.members import Member
 from nvshare.pods.identity import Process
 from tests.node.harness import gpu_key
@@ -53,17 +53,20 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
     service: Any = object.__new__(MetricsService)
     hub = SimpleNamespace(scheduler=scheduler, feed=fed.append)
     service.__dict__.update(_hub=hub, _roster=SimpleNamespace(members=members), _ttl_ns=SECOND)
-    service.__dict__.update(_work_told_ns={gpu_key(): 0}, _siblings=Siblings(), _listed={})
+    service.__dict__.update(_compared={gpu_key()}, _siblings=Siblings(), _listed={})
     service.__dict__.update(
         _activity=SimpleNamespace(forget=lambda *_: None),
         _overheads=SimpleNamespace(note=lambda *_: None, baselines={}),
-        _sampler=SimpleNamespace(interval_ns=SECOND),
     )
     seen = (ProcessReading(10, 1, "", 4 * GIB, 60), ProcessReading(11, 1, "", None, 20))
-    reading = GpuReading(gpu_key(), 0, SECOND, processes=seen)
+    worked = Worked(SECOND, SECOND, True, {10: 600_000_000, 11: 200_000_000})
+    reading = GpuReading(gpu_key(), 0, 2 * SECOND, processes=seen, worked=worked)
     looks = MetricsService._note_processes(service, reading)
     assert fed == [events.WorkSampled(gpu_key(), SECOND, ((1, 600_000_000), (2, 0), (3, 200_000_000)))]
     assert [(look.allocated_bytes, look.nvml_bytes) for look in looks] == [(3 * GIB, 4 * GIB)]
     fed.clear()
-    MetricsService._note_processes(service, replace(reading, taken_ns=4 * SECOND))
-    assert [word.complete for word in fed] == [False], "NVML hung for two intervals"
+    MetricsService._note_processes(service, replace(reading, worked=worked._replace(complete=False)))
+    assert [word.complete for word in fed] == [False]
+    fed.clear()
+    MetricsService._note_processes(service, replace(reading, worked=worked._replace(length_ns=0)))
+    assert fed == [], "there is no news"

@@ -303,7 +303,7 @@ class Scheduler(Engine):
             known = [(self.clients.get(key), worked_ns) for key, worked_ns in event.clients]
             here = [(c, worked_ns) for c, worked_ns in known if c is not None and c.gpu is gpu]
             at_ns = min(event.at_ns, now_ns)
-            gpu.gpu_time.sampled(here, at_ns, now_ns)
+            gpu.gpu_time.sampled(here, at_ns, now_ns, event.complete)
             gpu.advance(now_ns)
             if not event.complete:
                 skip_sample(here, now_ns)

@@ -212,7 +212,7 @@ DAEMON_SETTINGS: Final = (
         "TLS and users of the metrics port, in the form of Prometheus exporters; --web.config.file",
     ),
     DaemonRow(
-        "NVSHARE_METRICS_NVML_INTERVAL_MS", "1000", Whole(100, 30_000, "ms"), "how often GPUs are looked at"
+        "NVSHARE_METRICS_NVML_INTERVAL_MS", "1000", Whole(100, 5_000, "ms"), "how often GPUs are looked at"
     ),
     DaemonRow(
         "NVSHARE_METRICS_DEBUG_LABELS",

@@ -298,8 +298,13 @@ class GpuTime:
         if now_ns - self._from_ns >= WINDOW_NS:
             self.tally(now_ns)
 
-    def sampled(self, clients: list[tuple[Client, int]], at_ns: int, now_ns: int) -> None:
-        """NVML: for how long the card worked for some clients, from its last word to then (rule 3)."""
+    def sampled(
+        self, clients: list[tuple[Client, int]], at_ns: int, now_ns: int, complete: bool = True
+    ) -> None:
+        """NVML: for how long the card worked for some clients, from its last word to then (rule 3).
+
+        What it tells of part of that time alone is compared with nothing.
+        """
         told: list[tuple[Client, int, int]] = []
         for client, worked_ns in clients:
             work = client.work
@@ -307,7 +312,7 @@ class GpuTime:
                 more_ns = work.see(worked_ns, now_ns)
                 work.told_ns += more_ns
                 client.tenant.had_gpu_time(now_ns - more_ns, now_ns, more_ns)
-            elif work.resumed:
+            elif work.resumed or not complete:
                 work.begin_comparing(at_ns)
             else:
                 told.append((client, work.alone_ns, worked_ns))

@@ -92,7 +92,7 @@ def _bill_absent(gpu: Gpu, client: Client, worked_ns: int) -> None:
 def _dispute(gpu: Gpu, tenant: Tenant, unbilled_ns: int, held_ns: int, at_ns: int, now_ns: int) -> None:
     """Rules 2 and 3. What it holds is yet to be billed."""
     doubts = tenant.habits.doubts
-    passed_ns = doubts.pass_to(at_ns)
+    passed_ns = doubts.pass_to(at_ns, now_ns)
     if passed_ns < 0:
         return  # NVML's first word is of the time before, too
     caught_ns = doubts.add(unbilled_ns - passed_ns // UNCERTAIN_PARTS, held_ns, LATE_NS)

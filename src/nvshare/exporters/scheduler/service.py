@@ -40,8 +40,6 @@ from nvshare.wire.messages import MessageType
 BACKLOG: Final = 1024
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_SEC: Final = 1_000_000_000
-_LATE_INTERVALS: Final = 2
-"""NVML's percents are of the last second or so: after a longer pause they do not cover all of it."""
 _IDLE: Final = ProcessReading(0, 0, "", 0, 0)
 """What NVML would tell of a process that it does not list."""
 _REFUSALS_SHOWN: Final = (
@@ -75,7 +73,7 @@ class MetricsService:
         self._siblings = Siblings()
         self._listed: dict[str, frozenset[Process]] = {}  # by GPU: processes of ours that NVML lists there
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
-        self._work_told_ns: dict[str, int] = {}
+        self._compared: set[str] = set()  # GPUs of whose work NVML has told before
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
         debug_labels = config.switched_on("NVSHARE_METRICS_DEBUG_LABELS")
         self._names = None if debug_labels else ProcessNames()
@@ -184,7 +182,8 @@ class MetricsService:
         """
         looks = []
         members, on = self._roster.members, self._hub.scheduler.on
-        percents: list[tuple[list[Client], int]] = []
+        by_pid = reading.worked.by_pid if reading.worked is not None else {}
+        worked: list[tuple[list[Client], int]] = []
         for seen, roles in self._seen_again(reading):
             if not on:
                 for member in roles:
@@ -197,8 +196,8 @@ class MetricsService:
                     self._overheads.note(client.key, allocated_bytes, seen.used_bytes, seen.sm_percent)
                 looks.append(Look(clients[0].key, allocated_bytes, seen.used_bytes))
             if clients and seen.sm_percent is not None:
-                percents.append((clients, seen.sm_percent))
-        self._feed_work(reading, percents)
+                worked.append((clients, by_pid.get(seen.pid, 0)))
+        self._feed_work(reading, worked)
         if len(self._overheads.baselines) > len(members):
             self._overheads.keep_only(set(members))
         self._siblings.keep_only(set(members))
@@ -222,24 +221,21 @@ class MetricsService:
             return False
         return any(member.process in listed for listed in self._listed.values())
 
-    def _feed_work(self, reading: GpuReading, percents: list[tuple[list[Client], int]]) -> None:
+    def _feed_work(self, reading: GpuReading, found: list[tuple[list[Client], int]]) -> None:
         """What NVML knows better than clients do."""
-        before_ns = self._work_told_ns.get(reading.uuid)
-        self._work_told_ns[reading.uuid] = reading.taken_ns
-        gpu = self._hub.scheduler.gpus.get(reading.uuid)
-        if gpu is None or before_ns is None:
+        told, gpu = reading.worked, self._hub.scheduler.gpus.get(reading.uuid)
+        if told is None or not told.length_ns or gpu is None:
             return
-        length_ns = reading.taken_ns - before_ns
+        if reading.uuid not in self._compared:  # its first word is of no time that we know
+            self._compared.add(reading.uuid)
+            return
         worked = tuple(
-            part
-            for clients, percent in percents
-            for part in self._siblings.divide(clients, percent * length_ns // 100)
+            part for clients, worked_ns in found for part in self._siblings.divide(clients, worked_ns)
         )
         known = self._hub.scheduler.clients
         wanted = (_wants_nvml(known[client]) for client, _ in worked)
         if gpu.gpu_time.is_behind or any(wanted) or any(worked_ns for _, worked_ns in worked):
-            complete = length_ns <= _LATE_INTERVALS * self._sampler.interval_ns
-            self._hub.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked, complete))
+            self._hub.feed(events.WorkSampled(reading.uuid, told.until_ns, worked, told.complete))
 
     def _note_step(self, held_ns: int) -> None:
         self._hub.counters.callbacks.add(held_ns)
