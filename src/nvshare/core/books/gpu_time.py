@@ -45,7 +45,8 @@ WORTH_MOST: Final = 1500
 UNKNOWN: Final = 1000
 UNEXPLAINED_NS: Final = 150_000_000
 """So much of a difference may be due to reports that are on their way."""
-SAMPLES_MAX: Final = 16
+SAMPLES_MAX: Final = 512
+"""A sample of many clients comes in parts."""
 NVML_SILENT_NS: Final = 10_000_000_000
 CROWD: Final = 16
 MOST_SLOTS: Final = 4 * (WINDOW_NS + LATE_NS) // SLOT_NS

@@ -13,7 +13,9 @@ Rules:
    a message or sends wrong ones. If it does not ask, it is taken to hold, and told to let go. If it asks, it
    is told to let go and nothing is expected of it: an honest one knows that it does not hold, and would not
    answer.
-6. Clients that queue blindly are billed by what they held, and given back what NVML says they did not use
+6. What NVML tells of a client that has gone counts for its pod. A pod with a client that held, and of which
+   NVML tells nothing while it tells of others, is billed by what it held (``books.holders``).
+7. Clients that queue blindly are billed by what they held, and given back what NVML says they did not use
    (``lag``).
 """
 
@@ -41,9 +43,15 @@ def skip_sample(clients: list[tuple[Client, int]], now_ns: int) -> None:
         _billed_since_sampled(tenant, now_ns)
 
 
-def measured(gpu: Gpu, clients: list[tuple[Client, int]], at_ns: int, now_ns: int) -> None:
+def measured(
+    gpu: Gpu, clients: list[tuple[Client, int]], gone: list[tuple[Client, int]], at_ns: int, now_ns: int
+) -> None:
     """NVML tells for how long the card worked for some clients, from its last word to a moment."""
     worked: dict[Tenant, int] = {}
+    for client, worked_ns in gone:
+        tenant = gpu.tenants.get(client.tenant.pod)
+        if tenant is not None:
+            worked[tenant] = worked.get(tenant, 0) + worked_ns
     for client, worked_ns in clients:
         here_ns = worked_ns - client.absent_ns(worked_ns, at_ns)
         worked[client.tenant] = worked.get(client.tenant, 0) + here_ns
@@ -66,6 +74,16 @@ def _billed_since_sampled(tenant: Tenant, now_ns: int) -> int:
     """Those that queue blindly are billed by what they hold, so that counts, too."""
     held_ns = tenant.account.held_since_settled(now_ns) if tenant.queues_blindly else 0
     return tenant.habits.since_measured(tenant.account.billed_ns + held_ns)
+
+
+def bill_unseen(gpu: Gpu, at_ns: int, now_ns: int) -> None:
+    """Rule 6. That NVML tells nothing is no misdeed, so nobody is named for it."""
+    for held_by, owed_ns in gpu.holders.sampled(at_ns, now_ns):
+        tenant = gpu.tenants.get(held_by.pod)
+        if tenant is not None and tenant.limited:
+            billing.charge(gpu, tenant, owed_ns)
+            tenant.habits.skip_measured(owed_ns)
+            gpu.holders.charged(tenant, owed_ns)
 
 
 def working_unheld(clients: list[tuple[Client, int]]) -> list[Client]:
