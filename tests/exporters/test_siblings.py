@@ -8,10 +8,11 @@ from typing import Any
 
 from nvshare.core import events
 from nvshare.core.habits import Habits
-from nvshare.exporters.scheduler.service import MetricsService
+from nvshare.exporters.scheduler.intake import Intake
 from nvshare.exporters.scheduler.siblings import Siblings
 from nvshare.gpu.reading import GpuReading, ProcessReading, Worked
 from nvshare.node.members import Member
+from nvshare.node.processes import Processes
 from nvshare.pods.identity import Process
 from tests.node.harness import gpu_key
 
@@ -34,7 +35,8 @@ def test_work_is_divided_as_they_told_of_theirs() -> None:
     second.work.told_ns += 50
     assert siblings.divide([first, second], 4001) == [(1, 0), (2, 4001)]
     assert siblings.divide([first, second], 4001) == [(1, 2001), (2, 2000)], "none has told anything"
-    siblings.keep_only({1})
+    assert siblings.known() == [1, 2]
+    siblings.forget(2)
     assert siblings.divide([first], 5) == [(1, 5)]
 
 
@@ -47,26 +49,30 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
     }
     clients = {1: client(1, 900, 2 * GIB), 2: client(2, 0, GIB), 3: client(3, 500)}
     fed: list[Any] = []
-    scheduler = SimpleNamespace(
-        clients=clients, on=True, gpus={gpu_key(): SimpleNamespace(gpu_time=SimpleNamespace(is_behind=False))}
+    gpu = SimpleNamespace(
+        key=gpu_key(), gpu_time=SimpleNamespace(is_behind=False), holders=SimpleNamespace(waits=False)
     )
-    service: Any = object.__new__(MetricsService)
-    hub = SimpleNamespace(scheduler=scheduler, feed=fed.append)
-    service.__dict__.update(_hub=hub, _roster=SimpleNamespace(members=members), _ttl_ns=SECOND)
-    service.__dict__.update(_compared={gpu_key()}, _siblings=Siblings(), _listed={})
-    service.__dict__.update(
-        _activity=SimpleNamespace(forget=lambda *_: None),
-        _overheads=SimpleNamespace(note=lambda *_: None, baselines={}),
-    )
+    scheduler = SimpleNamespace(clients=clients, on=True, gpus={gpu_key(): gpu})
+    hub = SimpleNamespace(scheduler=scheduler, feed=fed.append, clock=lambda: SECOND)
+    processes = Processes()
+    for member in members.values():
+        processes.enter(member)
+    inventory = SimpleNamespace(number=lambda *_: None)
+    roster: Any = SimpleNamespace(hub=hub, members=members, processes=processes, inventory=inventory)
+    roster.is_here = lambda _pod: True
+    intake = Intake(roster, False, SECOND)
     seen = (ProcessReading(10, 1, "", 4 * GIB, 60), ProcessReading(11, 1, "", None, 20))
     worked = Worked(SECOND, SECOND, True, {10: 600_000_000, 11: 200_000_000})
     reading = GpuReading(gpu_key(), 0, 2 * SECOND, processes=seen, worked=worked)
-    looks = MetricsService._note_processes(service, reading)
+    list(intake.steps(reading))
+    assert fed == [], "the first word is of no time that is known"
+    clients[1].work.told_ns += 900
+    list(intake.steps(reading))
     assert fed == [events.WorkSampled(gpu_key(), SECOND, ((1, 600_000_000), (2, 0), (3, 200_000_000)))]
-    assert [(look.allocated_bytes, look.nvml_bytes) for look in looks] == [(3 * GIB, 4 * GIB)]
+    assert intake.overheads.baselines == {}
     fed.clear()
-    MetricsService._note_processes(service, replace(reading, worked=worked._replace(complete=False)))
+    list(intake.steps(replace(reading, worked=worked._replace(complete=False))))
     assert [word.complete for word in fed] == [False]
     fed.clear()
-    MetricsService._note_processes(service, replace(reading, worked=worked._replace(length_ns=0)))
+    list(intake.steps(replace(reading, worked=worked._replace(length_ns=0))))
     assert fed == [], "there is no news"

@@ -36,6 +36,7 @@ from nvshare.node.members import NO_CLIENT, Ended, Member, Role
 from nvshare.node.operators import Operators
 from nvshare.node.places import Places
 from nvshare.node.pod_owners import PodOwners
+from nvshare.node.processes import Processes
 from nvshare.node.request_heads import TakeRequest, refuse_request
 from nvshare.node.runs import OF_ITS_USER, Runs
 from nvshare.node.termination import Terminations
@@ -74,6 +75,7 @@ class Roster:
         self.bounds = bounds
         self.epoch = epoch
         self.members: dict[int, Member] = {}
+        self.processes = Processes()
         self.formers: dict[int, Member] = {}
         self.ended: deque[Ended] = deque(maxlen=bounds.clients)  # the last ones
         self._absent: dict[Role, list[Member]] = {}  # members and formers without a connection
@@ -193,6 +195,7 @@ class Roster:
     def _strike_out(self, member: Member, reason: str) -> None:
         """Out of our books, with its connection; the core is told by whoever calls."""
         del self.members[member.client]
+        self.processes.leave(member, self.hub.clock())
         self._give_place_back(member)
         self.hub.told.pop(member.client, None)
         self._close_pidfd(member.pidfd)
@@ -403,6 +406,7 @@ class Roster:
         terms = (in_pod, pod, gpu, self.epoch, pidfd, connection, peer.command)
         member = Member(client, peer.process, peer.uid, *terms, owner=owner_of(peer), image=peer.image)
         self.members[client] = member
+        self.processes.enter(member)
         self._take_place(member)
         self.hub.told[client] = connection
         connection.become(client, pod)

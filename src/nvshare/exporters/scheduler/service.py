@@ -10,19 +10,13 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from nvshare.core import events
-from nvshare.core.client import Client
 from nvshare.exporters.executor import Executor
 from nvshare.exporters.scheduler import EXPORTERS
-from nvshare.exporters.scheduler.activity import Activity
+from nvshare.exporters.scheduler.intake import Intake
 from nvshare.exporters.scheduler.names import ProcessNames
-from nvshare.exporters.scheduler.overhead import Overheads
 from nvshare.exporters.scheduler.page import front_page
-from nvshare.exporters.scheduler.paging import Look, Paging
-from nvshare.exporters.scheduler.siblings import Siblings
 from nvshare.exporters.scheduler.view import Figures, View, loop_distribution, wall_ns
-from nvshare.gpu.inventory import Device
-from nvshare.gpu.reading import GpuReading, ProcessReading, Seen
+from nvshare.gpu.reading import GpuReading, Seen
 from nvshare.gpu.sampler import NVML, Sampler
 from nvshare.metrics.http import Pages, Server
 from nvshare.metrics.rows import LOOP_EXPONENTS
@@ -32,16 +26,13 @@ from nvshare.node import logs
 from nvshare.node.config import Config
 from nvshare.node.daemon import Daemon, StartError
 from nvshare.node.listener import Listener
-from nvshare.node.members import Member
 from nvshare.node.verdict import Cards, CardWord
-from nvshare.pods.identity import Process, peer_of_pid
+from nvshare.pods.identity import peer_of_pid
 from nvshare.wire.messages import MessageType
 
 BACKLOG: Final = 1024
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_SEC: Final = 1_000_000_000
-_IDLE: Final = ProcessReading(0, 0, "", 0, 0)
-"""What NVML would tell of a process that it does not list."""
 _REFUSALS_SHOWN: Final = (
     "gpu_draining",
     "handshake_timeout",
@@ -66,14 +57,8 @@ class MetricsService:
         self._hub = daemon.roster.hub
         self._loop = self._hub.loop
         self._ttl_ns = config.whole("NVSHARE_METRICS_STALE_TTL_SEC") * _NS_PER_SEC
-        self._learns_gpus = config.text("NVSHARE_GPUS") in ("auto", "nvml")
-        self._overheads = Overheads()
-        self._activity = Activity()
-        self._paging = Paging()
-        self._siblings = Siblings()
-        self._listed: dict[str, frozenset[Process]] = {}  # by GPU: processes of ours that NVML lists there
+        self._intake = Intake(daemon.roster, config.text("NVSHARE_GPUS") in ("auto", "nvml"), self._ttl_ns)
         interval_ns = config.whole("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
-        self._compared: set[str] = set()  # GPUs of whose work NVML has told before
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
         debug_labels = config.switched_on("NVSHARE_METRICS_DEBUG_LABELS")
         self._names = None if debug_labels else ProcessNames()
@@ -101,6 +86,7 @@ class MetricsService:
 
     def close(self) -> None:
         self._sampler.stop()
+        self._intake.close()
         self._listener.close()
         self._server.close()
 
@@ -120,7 +106,7 @@ class MetricsService:
 
     def _delivered(self, reading: GpuReading) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._take, reading)
+            self._loop.call_soon_threadsafe(self._intake.take, reading)
 
     def _see(self, pid: int) -> Seen | None:
         peer = peer_of_pid(pid)
@@ -141,101 +127,6 @@ class MetricsService:
             logs.warning("a GPU cannot be read: its figures are missing", source=source, why=why)
 
     # ---- on the loop -------------------------------------------------------------------------
-
-    def _take(self, reading: GpuReading) -> None:
-        """What a look at a GPU means for the scheduler."""
-        hub, now_ns = self._hub, self._hub.clock()
-        device = self._news_of(reading)
-        if device is not None:
-            logs.info("GPU found", gpu=device.key, index=device.number)
-            hub.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
-        looks = self._note_processes(reading)
-        gpu = hub.scheduler.gpus.get(reading.uuid)
-        if gpu is not None and reading.used_bytes is not None:
-            residence = gpu.residence
-            fits = residence.tenants_bytes <= gpu.safe_limit_bytes
-            paged_out_bytes = self._paging.paged_out_bytes(reading.uuid, looks, fits)
-            for look in looks:
-                beside_bytes = self._paging.driver_bytes(reading.uuid, look.client)
-                self._overheads.presume(look.client, beside_bytes)
-            strangers_bytes = residence.strangers_of(reading.used_bytes, paged_out_bytes)
-            if strangers_bytes != residence.stranger_bytes:  # an event for nothing would be a checkpoint
-                hub.feed(events.GpuSampled(reading.uuid, reading.used_bytes, paged_out_bytes))
-        hub.counters.callbacks.add(hub.clock() - now_ns)
-
-    def _news_of(self, reading: GpuReading) -> Device | None:
-        """A GPU nobody knew, or knew like this. Of a list that was stated only the numbers are learned."""
-        inventory = self._roster.inventory
-        if not self._learns_gpus:
-            return inventory.number(reading.uuid, reading.index)
-        if reading.total_bytes is None:
-            return None
-        told = (reading.name or "", reading.simulated)
-        device = Device(reading.uuid, reading.total_bytes, reading.index, *told)
-        news = inventory.learn(device) or device.key not in self._hub.scheduler.gpus
-        return device if news else None
-
-    def _note_processes(self, reading: GpuReading) -> list[Look]:
-        """What the look tells of our clients' processes, for figures of theirs; their memory is returned.
-
-        NVML tells of processes, and a process may have several clients on a GPU: it counts once.
-        """
-        looks = []
-        members, on = self._roster.members, self._hub.scheduler.on
-        by_pid = reading.worked.by_pid if reading.worked is not None else {}
-        worked: list[tuple[list[Client], int]] = []
-        for seen, roles in self._seen_again(reading):
-            if not on:
-                for member in roles:
-                    self._activity.note(member.pod, seen.sm_percent, reading.taken_ns)
-            found = (self._hub.scheduler.clients.get(member.client) for member in roles)
-            clients = [client for client in found if client is not None]
-            if clients and seen.used_bytes is not None:
-                allocated_bytes = sum(c.tenant.memory.shares[c.key].used_bytes for c in clients)
-                for client in clients:
-                    self._overheads.note(client.key, allocated_bytes, seen.used_bytes, seen.sm_percent)
-                looks.append(Look(clients[0].key, allocated_bytes, seen.used_bytes))
-            if clients and seen.sm_percent is not None:
-                worked.append((clients, by_pid.get(seen.pid, 0)))
-        self._feed_work(reading, worked)
-        if len(self._overheads.baselines) > len(members):
-            self._overheads.keep_only(set(members))
-        self._siblings.keep_only(set(members))
-        self._activity.forget(reading.taken_ns - self._ttl_ns, {member.pod for member in members.values()})
-        return looks
-
-    def _seen_again(self, reading: GpuReading) -> list[tuple[ProcessReading, list[Member]]]:
-        """The processes that it tells of and that are ours, and what each of them is to us on that GPU."""
-        told = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
-        roles: dict[Process, list[Member]] = {}
-        for member in self._roster.members.values():
-            if member.gpu == reading.uuid and (member.process in told or self._is_idle(member, reading)):
-                roles.setdefault(member.process, []).append(member)
-        self._listed[reading.uuid] = frozenset(roles.keys() & told.keys())
-        return [(told.get(process, _IDLE), found) for process, found in roles.items()]
-
-    def _is_idle(self, member: Member, reading: GpuReading) -> bool:
-        """NVML can see its process, and does not list it here: it has not even a context."""
-        client = self._hub.scheduler.clients.get(member.client)
-        if reading.processes is None or client is None or not client.tenant.habits.spans_gpus:
-            return False
-        return any(member.process in listed for listed in self._listed.values())
-
-    def _feed_work(self, reading: GpuReading, found: list[tuple[list[Client], int]]) -> None:
-        """What NVML knows better than clients do."""
-        told, gpu = reading.worked, self._hub.scheduler.gpus.get(reading.uuid)
-        if told is None or not told.length_ns or gpu is None:
-            return
-        if reading.uuid not in self._compared:  # its first word is of no time that we know
-            self._compared.add(reading.uuid)
-            return
-        worked = tuple(
-            part for clients, worked_ns in found for part in self._siblings.divide(clients, worked_ns)
-        )
-        known = self._hub.scheduler.clients
-        wanted = (_wants_nvml(known[client]) for client, _ in worked)
-        if gpu.gpu_time.is_behind or any(wanted) or any(worked_ns for _, worked_ns in worked):
-            self._hub.feed(events.WorkSampled(reading.uuid, told.until_ns, worked, told.complete))
 
     def _note_step(self, held_ns: int) -> None:
         self._hub.counters.callbacks.add(held_ns)
@@ -262,8 +153,8 @@ class MetricsService:
             readings=readings,
             last_words=self._sampler.last_words(now_ns, readings),
             sources=self._sampler.sources(now_ns),
-            overheads=dict(self._overheads.baselines),
-            worked_ns=self._activity.worked_ns(),
+            overheads=dict(self._intake.overheads.baselines),
+            worked_ns=self._intake.activity.worked_ns(),
             figures=self._figures(len(processes)),
             observation=self._hub.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
             names=self._names,
@@ -326,8 +217,3 @@ def _guard(config: Config) -> Guard:
         return Guard(Path(path) if path else None, logs.warning)
     except WebConfigError as error:
         raise StartError(str(error)) from error
-
-
-def _wants_nvml(client: Client) -> bool:
-    """Whether it matters that NVML says that nothing ran for it."""
-    return client.awaits_nvml or client.work.alone_ns > 0 or client.tenant.habits.spans_gpus

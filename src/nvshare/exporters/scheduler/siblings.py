@@ -26,7 +26,8 @@ class Siblings:
         parts_ns[weights.index(max(weights))] += worked_ns - sum(parts_ns)
         return [(client.key, part_ns) for client, part_ns in zip(clients, parts_ns, strict=True)]
 
-    def keep_only(self, clients: set[int]) -> None:
-        """Forget who is gone."""
-        for client in self._told_ns.keys() - clients:
-            del self._told_ns[client]
+    def known(self) -> list[int]:
+        return list(self._told_ns)
+
+    def forget(self, client: int) -> None:
+        del self._told_ns[client]
