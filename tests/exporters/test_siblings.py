@@ -76,3 +76,8 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
     fed.clear()
     list(intake.steps(replace(reading, worked=worked._replace(length_ns=0))))
     assert fed == [], "there is no news"
+    # Both have given up their contexts, and the second has ended, too.
+    del members[3], clients[3]
+    processes.leave(Member(3, other, 0, False, "default/pod", gpu_key(), 1, -1), SECOND)
+    list(intake.steps(replace(reading, processes=())))
+    assert [sorted(word.clients) for word in fed] == [[(1, 300_000_000), (2, 300_000_000), (3, 200_000_000)]]

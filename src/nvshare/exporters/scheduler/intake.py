@@ -4,7 +4,9 @@ Rules:
 1. A look is taken in pieces, one after the other: between two of them everybody else has a go. No step of it
    grows with the clients of the node, and none but that of a pod's own clients with those of the GPU.
 2. NVML tells of processes, and a process may have several clients on a GPU: it counts once.
-3. The scheduler is told of a pod's clients all at once, since their bills are one.
+3. NVML also tells what the card did for processes that it no longer lists: they have no context any more, or
+   have ended. That counts for the clients that they have or had.
+4. The scheduler is told of a pod's clients all at once, since their bills are one.
 """
 
 from __future__ import annotations
@@ -96,6 +98,7 @@ class Intake:
                 self._note(reading, seen, members, looks, rows)
             yield None
         if reading.worked is not None:
+            yield from self._add_unlisted(reading, reading.worked, rows)
             yield from self._feed_work(reading, reading.worked, rows)
         yield from self._forget(reading)
         yield from self._note_memory(reading, looks)
@@ -160,6 +163,23 @@ class Intake:
 
     def _add(self, rows: Rows, pod: str, clients: list[Client], worked_ns: int) -> None:
         rows.setdefault(pod, []).extend(self._siblings.divide(clients, worked_ns))
+
+    def _add_unlisted(self, reading: GpuReading, worked: Worked, rows: Rows) -> Steps[None]:
+        """Rule 3."""
+        listed = {process.pid for process in reading.processes or ()}
+        now_ns, processes = self._hub.clock(), self._roster.processes
+        for pid, worked_ns in worked.by_pid.items():
+            yield None
+            if pid in listed:
+                continue
+            members = processes.of(pid, reading.uuid)
+            clients = self._clients(members)
+            if clients:
+                self._add(rows, members[0].pod, clients, worked_ns)
+                continue
+            gone = processes.gone(pid, reading.uuid, now_ns)
+            if gone:
+                rows.setdefault(gone[-1].pod, []).append((gone[-1].client, worked_ns))
 
     # ---- work --------------------------------------------------------------------------------
 
