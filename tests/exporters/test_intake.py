@@ -74,7 +74,7 @@ class Node:
 def test_no_piece_of_a_look_grows_with_the_clients() -> None:
     few, many = Node(10).pieces(), Node(4096).pieces()
     assert len(many) > 8 * len(few)
-    assert max(many) * LINE_NS < 1_000_000
+    assert max(many) * LINE_NS < 500_000
     assert sum(many) < 200 * 4096 / GPUS + 2 * sum(few), "clients of other GPUs cost nothing"
 
 

@@ -44,6 +44,10 @@ class Processes:
         """Those that it is there."""
         return [member for member in self._here.get(pid, ()) if member.gpu == gpu]
 
+    def is_elsewhere(self, pid: int, gpu: str) -> bool:
+        """Whether it is there on another GPU, too."""
+        return any(member.gpu != gpu for member in self._here.get(pid, ()))
+
     def gone(self, pid: int, gpu: str, now_ns: int) -> list[Gone]:
         """Those that it was there until a while ago."""
         since_ns = now_ns - KEPT_NS

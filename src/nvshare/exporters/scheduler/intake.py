@@ -50,7 +50,7 @@ class Intake:
         self._ttl_ns = ttl_ns
         self._paging = Paging()
         self._siblings = Siblings()
-        self._listed: dict[str, frozenset[Process]] = {}  # by GPU: processes of ours that NVML lists there
+        self._on_others: dict[str, list[Process]] = {}  # by GPU: those listed there that others have, too
         self._compared: set[str] = set()  # GPUs of whose work NVML has told before
         self._waiting: deque[GpuReading] = deque(maxlen=READINGS_MOST)
         self._task: asyncio.Task[None] | None = None
@@ -120,17 +120,18 @@ class Intake:
     def _ours(self, reading: GpuReading) -> Iterator[tuple[ProcessReading, list[Member]]]:
         """The processes that it tells of, and what each of them is to us on that GPU, if anything."""
         listed: set[Process] = set()
+        on_others: list[Process] = []
         for told in reading.processes or ():
             process = Process(told.pid, told.start_ticks)
-            members = self._members(process, reading.uuid)
-            if members:
-                listed.add(process)
-            yield told, members
-        self._listed[reading.uuid] = frozenset(listed)
+            listed.add(process)
+            if self._roster.processes.is_elsewhere(told.pid, reading.uuid):
+                on_others.append(process)
+            yield told, self._members(process, reading.uuid)
+        self._on_others[reading.uuid] = on_others
         if reading.processes is None:
             return
-        for gpu, others in list(self._listed.items()):
-            for process in others if gpu != reading.uuid else ():
+        for gpu, processes in list(self._on_others.items()):
+            for process in processes if gpu != reading.uuid else ():
                 members = [] if process in listed else self._members(process, reading.uuid)
                 yield _IDLE, [member for member in members if self._spans_gpus(member)]
 
