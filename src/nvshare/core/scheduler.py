@@ -230,6 +230,7 @@ class Scheduler(Engine):
                 self._recalls.forget(client.key)
                 membership.disconnect(gpu, client, now_ns, out)
             membership.remove(gpu, client, now_ns, out)
+            gpu.holders.go(client)
             self._after_membership(gpu, client.tenant, None, now_ns, out)
 
     # ---- memory ------------------------------------------------------------------------------

@@ -92,6 +92,11 @@ class Holders:
         if stay is not None:
             stay.leave(now_ns)
 
+    def go(self, client: Client) -> None:
+        """Its process has ended; NVML may yet tell of it."""
+        if client.tenant.limited and len(self._present.clients) < CLIENTS_MOST:
+            self._present.clients[client.key] = client
+
     def hand_over(self, former: Client, client: Client) -> None:
         """The same process on a new connection."""
         for spell in (self._present, *self._former):
@@ -136,15 +141,22 @@ class Holders:
         self._former.clear()
 
     def _begin_spell(self, now_ns: int) -> Spell:
-        """Those who hold go on in the next."""
+        """Those who hold go on in the next; of a pod one client stands for all, however many there are."""
         ended, self._present = self._present, Spell()
         for tenant, stay in ended.stays.items():
             stay.leave(now_ns)
             stay.billed_ns += _billed_ns(tenant, now_ns)
-        for client in ended.clients.values():
-            if client.holds:
-                self.come(client, now_ns)
+            holder = _a_holder(tenant)
+            if holder is not None:
+                self.come(holder, now_ns)
         return ended
+
+
+def _a_holder(tenant: Tenant) -> Client | None:
+    gate = tenant.gate
+    clients = (gate.open or gate.closing) if gate.several else tenant.clients.values()
+    client = next(iter(clients), None)
+    return client if client is not None and client.holds else None
 
 
 def _billed_ns(tenant: Tenant, now_ns: int) -> int:
