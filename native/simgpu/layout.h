@@ -7,7 +7,8 @@
  *    A process killed in between leaves stamps above `published`, which the next owner ignores.
  * 3. Queue entries (`struct op`) and event stamps lie outside the blocks: an entry is written before it is
  *    published and never changed while it is reachable; an event stamp is a function of the published state,
- *    so writing it twice writes the same value.
+ *    so writing it twice writes the same value. Of `pasts` the one after the last is written before the head
+ *    that counts it is published, and it is never one that can be read.
  * 4. All time is CLOCK_MONOTONIC in nanoseconds. Work is counted in 1/UNITS_PER_NS of a nanosecond, so that
  *    2 to 10 streams share a card without a rounding error.
  */
@@ -18,7 +19,7 @@
 #include <stdint.h>
 
 #define STATE_MAGIC 0x314d49535648534eULL
-#define STATE_LAYOUT 4
+#define STATE_LAYOUT 5
 #define MAX_CARDS 64
 #define MAX_PROCS 128
 #define CHANNELS 32
@@ -35,6 +36,7 @@
 #define UNITS_PER_NS 5040ULL
 #define BUCKETS 320
 #define BUCKET_NS 20000000ULL
+#define PASTS 128
 #define XIDS 32
 #define SPEC_TEXT 512
 #define CALL_NAME 64
@@ -97,7 +99,13 @@ struct proc {
     uint64_t context_bytes, bytes[MEM_KINDS], managed_bytes, resident_bytes;
     uint64_t busy_ns, launches, completed_launches, faulted_bytes, evicted_bytes, copied_bytes;
     uint64_t attached_ns;
+    int32_t host_pid; /* 0: not known when it attached */
     struct channel channels[CHANNELS];
+    struct busy_ring ring;
+};
+
+struct past { /* when the card worked for a process that has no context any more */
+    int32_t pid;
     struct busy_ring ring;
 };
 
@@ -132,6 +140,7 @@ struct card_head {
     uint32_t pcie_slowdown; /* 1: as specified, 4: a quarter */
     uint64_t ecc_corrected, ecc_uncorrected, xid_count;
     uint32_t xids[XIDS];
+    uint64_t past_count; /* ever; the last ones are kept, up to PASTS - 1 */
     struct busy_ring ring, memory_ring;
 };
 
@@ -175,6 +184,7 @@ struct card_area {
     uint32_t lost_generation; /* contexts of another generation are dead */
     uint64_t published;
     struct head_block head;
+    struct past pasts[PASTS];
     struct proc_area procs[MAX_PROCS];
 };
 

@@ -8,6 +8,7 @@
 #define DRIVER_VERSION_TEXT "580.65.06"
 #define NVML_VERSION_TEXT "13.580.65.06"
 #define CUDA_VERSION_NUMBER 13000
+#define SAMPLE_NS (5 * BUCKET_NS)
 
 typedef enum {
     NVML_SUCCESS = 0,

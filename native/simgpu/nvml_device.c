@@ -194,7 +194,7 @@ EXPORT nvmlReturn nvmlDeviceGetUtilizationRates(nvmlDevice device, struct utilis
     {                                                                                            \
         NVML_ENTER_DEVICE(device);                                                               \
         *utilisation = 0;                                                                        \
-        *period_us = 167000;                                                                     \
+        *period_us = SAMPLE_NS / 1000;                                                           \
         return NVML_SUCCESS;                                                                     \
     }
 NO_ENGINE(nvmlDeviceGetEncoderUtilization)

@@ -1,4 +1,5 @@
 /* Who uses a device: processes, their memory and their share of its time. Pids are the host's. */
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -7,7 +8,6 @@
 struct user {
     unsigned int pid;
     uint64_t used_bytes;
-    uint64_t busy_ns, memory_ns;
 };
 
 static uint64_t memory_of(const struct proc *proc)
@@ -18,23 +18,17 @@ static uint64_t memory_of(const struct proc *proc)
     return bytes;
 }
 
-static int collect(nvmlDevice device, uint64_t window_ns, struct user *users)
+static int collect(nvmlDevice device, struct user *users)
 {
     struct txn txn;
     card_begin(&txn, nvml.node, device->card);
     card_sweep(&txn);
-    uint64_t card_busy = ring_busy_ns(&txn.head->ring, txn.head->now_ns, window_ns);
-    uint64_t memory_busy = ring_busy_ns(&txn.head->memory_ring, txn.head->now_ns, window_ns);
     int count = 0;
     for (uint32_t i = 0; i < txn.head->attached_count; i++) {
         int slot = txn.head->attached[i];
-        const struct proc *proc = txn_proc(&txn, slot);
         int pid = slot_host_pid(nvml.node, slot);
-        uint64_t busy = ring_busy_ns(&proc->ring, txn.head->now_ns, window_ns);
-        /* Its part of the time the memory was busy, as its part of the time the card was. */
-        uint64_t memory = card_busy ? (uint64_t)((unsigned __int128)memory_busy * busy / card_busy) : 0;
         if (pid > 0)
-            users[count++] = (struct user){(unsigned int)pid, memory_of(proc), busy, memory};
+            users[count++] = (struct user){(unsigned int)pid, memory_of(txn_proc(&txn, slot))};
     }
     txn_publish(&txn);
     return count;
@@ -57,7 +51,7 @@ static nvmlReturn list(nvmlDevice device, unsigned int *count, void *out, size_t
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
     unsigned int room = *count;
-    unsigned int found = (unsigned int)collect(device, BUCKET_NS, users);
+    unsigned int found = (unsigned int)collect(device, users);
     *count = found;
     if (found > room || (found > 0 && !out))
         return NVML_ERROR_INSUFFICIENT_SIZE;
@@ -121,7 +115,7 @@ EXPORT nvmlReturn nvmlDeviceGetRunningProcessDetailList(nvmlDevice device, struc
     if (!out || out->version != (sizeof(*out) | 1u << 24))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     unsigned int room = out->count;
-    unsigned int found = out->mode == 0 ? (unsigned int)collect(device, BUCKET_NS, users) : 0;
+    unsigned int found = out->mode == 0 ? (unsigned int)collect(device, users) : 0;
     out->count = found;
     if (found > room || (found > 0 && !out->rows))
         return NVML_ERROR_INSUFFICIENT_SIZE;
@@ -137,14 +131,6 @@ static uint64_t realtime_us(void)
     return (uint64_t)ts.tv_sec * 1000000ULL + (uint64_t)ts.tv_nsec / 1000;
 }
 
-/* The window a caller has not seen yet, as far as it is remembered. */
-static uint64_t window_since(uint64_t seen_us, uint64_t now_us)
-{
-    uint64_t longest = (BUCKETS - 1) * BUCKET_NS;
-    uint64_t window = seen_us < now_us ? (now_us - seen_us) * 1000 : BUCKET_NS;
-    return window < BUCKET_NS ? BUCKET_NS : window > longest ? longest : window;
-}
-
 static unsigned int share(uint64_t busy_ns, uint64_t window_ns)
 {
     uint64_t percent = (busy_ns * 100 + window_ns / 2) / window_ns;
@@ -157,26 +143,96 @@ struct utilisation_sample {
     unsigned int sm, memory, encoder, decoder;
 };
 
+/* As the driver does, a card samples its processes at a steady pace. A sample is of one period, and there is one for each
+ * process for which the card worked in it, whether or not it still has a context. The buffer holds as many as `busy_ring`. */
+#define MAX_WORKERS (MAX_PROCS + PASTS)
+
+struct workers {
+    int count;
+    int pids[MAX_WORKERS];
+    const struct busy_ring *rings[MAX_WORKERS];
+};
+
+struct samples {
+    struct utilisation_sample *out;
+    unsigned int room, count;
+};
+
+/* They are valid inside the transaction. */
+static void find_workers(struct txn *txn, struct workers *workers)
+{
+    workers->count = 0;
+    for (uint32_t i = 0; i < txn->head->attached_count; i++) {
+        int slot = txn->head->attached[i], pid = slot_host_pid(nvml.node, slot);
+        if (pid <= 0)
+            continue;
+        workers->pids[workers->count] = pid;
+        workers->rings[workers->count++] = &txn_proc(txn, slot)->ring;
+    }
+    uint64_t past = txn->head->past_count;
+    for (uint64_t i = past < PASTS ? 0 : past - PASTS + 1; i < past; i++) {
+        workers->pids[workers->count] = txn->area->pasts[i % PASTS].pid;
+        workers->rings[workers->count++] = &txn->area->pasts[i % PASTS].ring;
+    }
+}
+
+/* Of the sample period that ends then. */
+static uint64_t busy_in_period(const struct busy_ring *ring, uint64_t end_ns)
+{
+    uint64_t busy = 0;
+    for (uint64_t bucket = (end_ns - SAMPLE_NS) / BUCKET_NS; bucket < end_ns / BUCKET_NS; bucket++)
+        if (bucket <= ring->last_bucket && bucket + BUCKETS > ring->last_bucket)
+            busy += ring->busy_ns[bucket % BUCKETS];
+    return busy;
+}
+
+static void add_samples(const struct txn *txn, const struct workers *workers, uint64_t end_ns, uint64_t time_us,
+                        struct samples *samples)
+{
+    uint64_t card_busy = busy_in_period(&txn->head->ring, end_ns);
+    uint64_t memory_busy = busy_in_period(&txn->head->memory_ring, end_ns);
+    uint64_t busy_ns[MAX_WORKERS] = {0};
+    for (int i = 0; i < workers->count; i++) {
+        int first = 0; /* of the same process: it may have had several contexts */
+        while (workers->pids[first] != workers->pids[i])
+            first++;
+        busy_ns[first] += busy_in_period(workers->rings[i], end_ns);
+    }
+    for (int i = 0; i < workers->count; i++) {
+        if (busy_ns[i] == 0)
+            continue;
+        /* Its part of the time the memory was busy, as its part of the time the card was. */
+        uint64_t memory = card_busy ? (uint64_t)((unsigned __int128)memory_busy * busy_ns[i] / card_busy) : 0;
+        if (samples->out && samples->count < samples->room)
+            samples->out[samples->count] = (struct utilisation_sample){
+                (unsigned int)workers->pids[i], time_us, share(busy_ns[i], SAMPLE_NS), share(memory, SAMPLE_NS), 0, 0};
+        samples->count++;
+    }
+}
+
 EXPORT nvmlReturn nvmlDeviceGetProcessUtilization(nvmlDevice device, struct utilisation_sample *out, unsigned int *count,
                                                   unsigned long long seen_us)
 {
     NVML_ENTER_DEVICE(device);
-    struct user users[MAX_PROCS];
-    uint64_t now_us = realtime_us(), window_ns = window_since(seen_us, now_us);
-    unsigned int room = *count, busy = 0;
-    int found = collect(device, window_ns, users);
-    for (int i = 0; i < found; i++) {
-        if (users[i].busy_ns == 0)
-            continue;
-        if (out && busy < room)
-            out[busy] = (struct utilisation_sample){users[i].pid, now_us, share(users[i].busy_ns, window_ns),
-                                                    share(users[i].memory_ns, window_ns), 0, 0};
-        busy++;
+    struct txn txn;
+    struct workers workers;
+    struct samples samples = {out, *count, 0};
+    card_begin(&txn, nvml.node, device->card);
+    card_sweep(&txn);
+    find_workers(&txn, &workers);
+    uint64_t now_ns = txn.head->now_ns, now_us = realtime_us(), kept_ns = (BUCKETS - 1) * BUCKET_NS;
+    uint64_t since_ns = now_ns - txn.head->created_ns < kept_ns ? txn.head->created_ns : now_ns - kept_ns;
+    for (uint64_t end_ns = (since_ns / SAMPLE_NS + 2) * SAMPLE_NS; end_ns <= now_ns; end_ns += SAMPLE_NS) {
+        uint64_t time_us = now_us - (now_ns - end_ns) / 1000;
+        /* The two clocks are not read at one moment, so the same sample may seem to be a little later than before. */
+        if (time_us > seen_us + SAMPLE_NS / 2000)
+            add_samples(&txn, &workers, end_ns, time_us, &samples);
     }
-    *count = busy;
-    if (busy == 0)
+    txn_publish(&txn);
+    *count = samples.count;
+    if (samples.count == 0)
         return NVML_ERROR_NOT_FOUND;
-    return out && busy <= room ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+    return out && samples.count <= samples.room ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
 struct utilisation_info_v1 {
@@ -193,16 +249,17 @@ struct utilisation_list_v1 {
 EXPORT nvmlReturn nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice device, struct utilisation_list_v1 *out)
 {
     NVML_ENTER_DEVICE(device);
-    struct utilisation_sample samples[MAX_PROCS];
     if (!out || out->version != (sizeof(*out) | 1u << 24))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    unsigned int room = out->count, found = MAX_PROCS;
-    NVML_TRY(nvmlDeviceGetProcessUtilization(device, samples, &found, out->seen_us));
+    unsigned int room = out->rows ? out->count : 0, found = room;
+    struct utilisation_sample *samples = room ? malloc(room * sizeof(*samples)) : NULL;
+    if (room && !samples)
+        return NVML_ERROR_UNKNOWN;
+    nvmlReturn result = nvmlDeviceGetProcessUtilization(device, samples, &found, out->seen_us);
     out->count = found;
-    if (found > room || !out->rows)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
-    for (unsigned int i = 0; i < found; i++)
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < found; i++)
         out->rows[i] = (struct utilisation_info_v1){.time_us = samples[i].time_us, .pid = samples[i].pid,
                                                     .sm = samples[i].sm, .memory = samples[i].memory};
-    return NVML_SUCCESS;
+    free(samples);
+    return result;
 }

@@ -98,12 +98,36 @@ void queue_finish_head(struct txn *txn, int slot, int channel, uint64_t seq)
     }
 }
 
+/* The host's number of the process that has a slot; 0 while nobody has seen it from the host. */
+static int32_t known_pid(const struct txn *txn, int slot)
+{
+    const struct node_area *area = txn->node->area;
+    const struct slot *entry = &area->slots[slot];
+    int32_t pid = __atomic_load_n(&entry->host_pid, __ATOMIC_RELAXED);
+    return pid > 0 ? pid : entry->pid_namespace == area->home_pid_namespace ? entry->own_pid : 0;
+}
+
+/* NVML tells for a while yet when the card worked for it. */
+static void remember(struct txn *txn, int slot)
+{
+    const struct proc *proc = txn_proc(txn, slot);
+    int32_t pid = proc->host_pid;
+    if (txn->node->area->slots[slot].token == proc->token)
+        pid = known_pid(txn, slot);
+    if (pid > 0 && proc->busy_ns > 0)
+        txn->area->pasts[txn->head->past_count++ % PASTS] = (struct past){pid, proc->ring};
+}
+
 void proc_attach(struct txn *txn, int slot, uint64_t token)
 {
     struct proc *proc = txn_proc_write(txn, slot);
     if (proc->token)
         proc_detach(txn, slot); /* a predecessor in this slot died unseen */
-    *proc = (struct proc){.token = token, .free_op = NO_OP, .limbo_op = NO_OP, .attached_ns = txn->head->now_ns};
+    *proc = (struct proc){.token = token,
+                          .free_op = NO_OP,
+                          .limbo_op = NO_OP,
+                          .attached_ns = txn->head->now_ns,
+                          .host_pid = known_pid(txn, slot)};
     for (int i = 0; i < CHANNELS; i++)
         proc->channels[i].head = proc->channels[i].tail = NO_OP;
     txn->head->attached[txn->head->attached_count++] = (uint8_t)slot;
@@ -130,6 +154,7 @@ void proc_drop_queue(struct txn *txn, int slot)
 void proc_detach(struct txn *txn, int slot)
 {
     struct card_head *head = txn->head;
+    remember(txn, slot);
     proc_drop_queue(txn, slot);
     struct proc *proc = txn_proc_write(txn, slot);
     head->reserved_bytes -= proc->context_bytes;

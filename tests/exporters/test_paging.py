@@ -13,26 +13,35 @@ GPU = "GPU-a"
 MIB = 1 << 20
 
 
+def paged_out_bytes(paging: Paging, looks: list[Look], fits: bool) -> int:
+    steps = paging.paged_out_bytes(GPU, looks, fits)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return int(end.value)
+
+
 def test_paged_out_is_what_nvml_does_not_count() -> None:
     paging = Paging()
     first = Look(1, 1000, 1100)
     for _ in range(2):
-        assert paging.paged_out_bytes(GPU, [first], fits=True) == 0, "all is there, and 100 are the driver's"
+        assert paged_out_bytes(paging, [first], fits=True) == 0, "all is there, and 100 are the driver's"
     second = Look(2, 1000, 100)
-    assert paging.paged_out_bytes(GPU, [first, second], fits=False) == 1000, "as it is with the first"
+    assert paged_out_bytes(paging, [first, second], fits=False) == 1000, "as it is with the first"
     paged = [Look(1, 1000, 600), Look(2, 1000, 1120)]
-    assert paging.paged_out_bytes(GPU, paged, fits=False) == 500
-    assert paging.paged_out_bytes(GPU, [Look(1, 1000, 1050)], fits=False) == 50, "it only rises meanwhile"
-    assert paging.paged_out_bytes(GPU, [Look(1, 1000, 1050)], fits=True) == 0, "but all of it is there now"
+    assert paged_out_bytes(paging, paged, fits=False) == 500
+    assert paged_out_bytes(paging, [Look(1, 1000, 1050)], fits=False) == 50, "it only rises meanwhile"
+    assert paged_out_bytes(paging, [Look(1, 1000, 1050)], fits=True) == 0, "but all of it is there now"
 
 
 def test_figures_of_different_moments_teach_nothing() -> None:
     paging = Paging()
-    paging.paged_out_bytes(GPU, [Look(1, 1000, 1100)], fits=True)
-    paging.paged_out_bytes(GPU, [Look(1, 10, 1100)], fits=True)  # freed since NVML looked
-    assert paging.paged_out_bytes(GPU, [Look(1, 1000, 900)], fits=False) == 100
-    assert paging.paged_out_bytes(GPU, [], fits=True) == 0
-    assert paging.paged_out_bytes(GPU, [Look(1, 1000, 900)], fits=False) == 100, "who is gone is forgotten"
+    paged_out_bytes(paging, [Look(1, 1000, 1100)], fits=True)
+    paged_out_bytes(paging, [Look(1, 10, 1100)], fits=True)  # freed since NVML looked
+    assert paged_out_bytes(paging, [Look(1, 1000, 900)], fits=False) == 100
+    assert paged_out_bytes(paging, [], fits=True) == 0
+    assert paged_out_bytes(paging, [Look(1, 1000, 900)], fits=False) == 100, "who is gone is forgotten"
 
 
 @pytest.mark.parametrize("pods", [PODS[:1], PODS], ids=["alone", "together"])

@@ -8,10 +8,11 @@ from typing import Any
 
 from nvshare.core import events
 from nvshare.core.habits import Habits
+from nvshare.exporters.scheduler.nvml_intake import NvmlIntake
 from nvshare.exporters.scheduler.process_time_split import ProcessTimeSplit
-from nvshare.exporters.scheduler.service import MetricsService
-from nvshare.gpu.reading import GpuReading, ProcessReading
+from nvshare.gpu.reading import GpuReading, ProcessReading, Worked
 from nvshare.node.member import Member
+from nvshare.node.member_processes import MemberProcesses
 from nvshare.pods.peer import Process
 from tests.node.harness import gpu_key
 
@@ -28,14 +29,15 @@ def client(key: int, told_ns: int = 0, used_bytes: int = 0) -> Any:
 
 
 def test_work_is_divided_as_they_told_of_theirs() -> None:
-    siblings = ProcessTimeSplit()
+    split = ProcessTimeSplit()
     first, second = client(1, 300), client(2, 100)
-    assert siblings.divide([first, second], 4000) == [(1, 3000), (2, 1000)]
+    assert split.divide([first, second], 4000) == [(1, 3000), (2, 1000)]
     second.work.told_ns += 50
-    assert siblings.divide([first, second], 4001) == [(1, 0), (2, 4001)]
-    assert siblings.divide([first, second], 4001) == [(1, 2001), (2, 2000)], "none has told anything"
-    siblings.keep_only({1})
-    assert siblings.divide([first], 5) == [(1, 5)]
+    assert split.divide([first, second], 4001) == [(1, 0), (2, 4001)]
+    assert split.divide([first, second], 4001) == [(1, 2001), (2, 2000)], "none has told anything"
+    assert split.known() == [1, 2]
+    split.forget(2)
+    assert split.divide([first], 5) == [(1, 5)]
 
 
 def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
@@ -47,27 +49,37 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
     }
     clients = {1: client(1, 900, 2 * GIB), 2: client(2, 0, GIB), 3: client(3, 500)}
     fed: list[Any] = []
-    scheduler = SimpleNamespace(
-        clients=clients, on=True, gpus={gpu_key(): SimpleNamespace(gpu_time=SimpleNamespace(is_behind=False))}
+    gpu = SimpleNamespace(
+        key=gpu_key(), gpu_time=SimpleNamespace(is_behind=False), holders=SimpleNamespace(waits=False)
     )
-    service: Any = object.__new__(MetricsService)
-    dispatcher = SimpleNamespace(scheduler=scheduler, feed=fed.append)
-    service.__dict__.update(
-        _dispatcher=dispatcher,
-        _node=SimpleNamespace(members=SimpleNamespace(registered=members)),
-        _ttl_ns=SECOND,
+    scheduler = SimpleNamespace(clients=clients, on=True, gpus={gpu_key(): gpu})
+    dispatcher = SimpleNamespace(scheduler=scheduler, feed=fed.append, clock=lambda: SECOND)
+    processes = MemberProcesses()
+    for member in members.values():
+        processes.enter(member)
+    inventory = SimpleNamespace(number=lambda *_: None)
+    here = SimpleNamespace(registered=members, processes=processes, is_here=lambda _pod: True)
+    node: Any = SimpleNamespace(
+        dispatcher=dispatcher, members=here, gpus=SimpleNamespace(inventory=inventory)
     )
-    service.__dict__.update(_work_sampled_ns={gpu_key(): 0}, _time_split=ProcessTimeSplit(), _listed={})
-    service.__dict__.update(
-        _activity=SimpleNamespace(forget=lambda *_: None),
-        _overheads=SimpleNamespace(note=lambda *_: None, baselines={}),
-        _sampler=SimpleNamespace(interval_ns=SECOND),
-    )
+    intake = NvmlIntake(node, False, SECOND)
     seen = (ProcessReading(10, 1, "", 4 * GIB, 60), ProcessReading(11, 1, "", None, 20))
-    reading = GpuReading(gpu_key(), 0, SECOND, processes=seen)
-    looks = MetricsService._note_processes(service, reading)
+    worked = Worked(SECOND, SECOND, True, {10: 600_000_000, 11: 200_000_000})
+    reading = GpuReading(gpu_key(), 0, 2 * SECOND, processes=seen, worked=worked)
+    list(intake.steps(reading))
+    assert fed == [], "the first word is of no time that is known"
+    clients[1].work.told_ns += 900
+    list(intake.steps(reading))
     assert fed == [events.WorkSampled(gpu_key(), SECOND, ((1, 600_000_000), (2, 0), (3, 200_000_000)))]
-    assert [(look.allocated_bytes, look.nvml_bytes) for look in looks] == [(3 * GIB, 4 * GIB)]
+    assert intake.overheads.baselines == {}
     fed.clear()
-    MetricsService._note_processes(service, replace(reading, taken_ns=4 * SECOND))
-    assert [event.complete for event in fed] == [False], "NVML hung for two intervals"
+    list(intake.steps(replace(reading, worked=worked._replace(complete=False))))
+    assert [word.complete for word in fed] == [False]
+    fed.clear()
+    list(intake.steps(replace(reading, worked=worked._replace(length_ns=0))))
+    assert fed == [], "there is no news"
+    # Both have given up their contexts, and the second has ended, too.
+    del members[3], clients[3]
+    processes.leave(Member(3, other, 0, False, "default/pod", gpu_key(), 1, -1), SECOND)
+    list(intake.steps(replace(reading, processes=())))
+    assert [sorted(word.clients) for word in fed] == [[(1, 300_000_000), (2, 300_000_000), (3, 200_000_000)]]

@@ -83,5 +83,5 @@ def test_activity_keeps_who_is_here_and_who_left_lately() -> None:
     for pod, sm_percent, taken_ns in (("a", 7, 10), ("a", 7, 5), ("a", 0, 99), ("b", 3, 10), ("c", None, 10)):
         activity.note(pod, sm_percent, taken_ns)
     activity.note("d", 1, 50)
-    activity.forget(20, {"a"})
+    list(activity.forget(20, {"a"}.__contains__))
     assert activity.worked_ns() == {"a": 10, "d": 50}

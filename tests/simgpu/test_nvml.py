@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,28 @@ def test_a_busy_card(sim: Any) -> None:
     assert report["celsius"] == 74
     assert report["milliwatts"] == 70000
     assert (report["sm_clock"], report["memory_clock"], report["throttle"]) == (1590, 5001, 0)
+
+
+def test_samples_of_a_process_that_has_ended(sim: Any) -> None:
+    """One for each period in which the card worked for it, as long as the buffer holds them."""
+    child = sim.workload("w2")
+    sim.wait_for_launches(1, 1000)
+    begun = sim.card().now_ns
+    sim.wait_for(lambda: sim.card().now_ns - begun > 1_000_000_000)
+    worked_ns = sim.card().processes[0].busy_ns
+    child.kill()
+    child.wait()
+    report = sim.script("read_nvml.py")
+    assert report["v3"] == {}
+    assert {pid for pid, _, _ in report["samples"]} == {child.pid}
+    stamps = [stamp for _, stamp, _ in report["samples"]]
+    assert {later - sooner for sooner, later in pairwise(stamps)} <= {99_999, 100_000, 100_001}
+    told_ns = sum(percent for _, _, percent in report["samples"]) * 1_000_000
+    assert told_ns >= 0.95 * worked_ns - 100_000_000
+    assert all(stamp > stamps[-1] for _, stamp, _ in report["samples_since"]), "none is told twice"
+    begun = sim.card().now_ns
+    sim.wait_for(lambda: sim.card().now_ns - begun > 6_500_000_000)
+    assert sim.script("read_nvml.py")["samples"] == []
 
 
 def test_energy_is_the_power_over_time(sim: Any) -> None:

@@ -237,6 +237,7 @@ class Client:
             gate.open[self] = None
         if self.version < COUNTING_VERSION:
             gate.green += self.is_green
+        self.gpu.holders.come(self, now_ns)
 
     def close(self) -> None:
         gate = self.tenant.gate

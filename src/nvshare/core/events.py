@@ -30,8 +30,8 @@ class GpuSampled(NamedTuple):
 class WorkSampled(NamedTuple):
     """NVML's word on how long a GPU worked for some clients, from its last word on them to a moment.
 
-    ``complete`` unless NVML was asked so late that its percents cover only the last part of that time: the
-    figures are then an estimate that no bill is compared with.
+    ``complete`` unless NVML was asked so late that its samples cover only part of that time: the figures are
+    then an estimate that no bill is compared with.
     """
 
     gpu: str

@@ -13,6 +13,7 @@ from nvshare.core.books.figures import GpuFigures
 from nvshare.core.books.floor import Floor
 from nvshare.core.books.gpu_time import GpuTime
 from nvshare.core.books.hinted import Hinted
+from nvshare.core.books.holders import Holders
 from nvshare.core.books.idlers import Idlers
 from nvshare.core.books.line import Line
 from nvshare.core.books.look import Look
@@ -50,6 +51,7 @@ class Gpu:
         "floor",
         "gpu_time",
         "hinted",
+        "holders",
         "idlers",
         "index",
         "key",
@@ -94,6 +96,7 @@ class Gpu:
         self.whereabouts = whereabouts
         self.notices = notices
         self.hinted = Hinted()
+        self.holders = Holders()
         self.look = Look(order)
 
     # ---- places ------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ class Doubts:
         "_seen_idle_ns",
         "_seen_ns",
         "_unbilled_ns",
+        "_untold_ns",
     )
 
     def __init__(self) -> None:
@@ -53,18 +54,25 @@ class Doubts:
         self._measured_ns = -1
         self._anew_ns = 0  # what NVML tells of the time before is not compared
         self._unbilled_ns = 0
+        self._untold_ns = 0  # the time until now of which the last sample does not tell
         self._seen_ns = -1  # when the last sample was taken
         self._before_ns = -1  # the one before it: what the last one tells of began then
         self._seen_idle_ns = -1  # since when NVML has said that nothing runs for it
         self._caught = 0
         self._caught_ns = 0
 
-    def pass_to(self, at_ns: int) -> int:
-        """For how long NVML was not asked; -1 if it was not since things are as usual."""
+    def pass_to(self, at_ns: int, now_ns: int) -> int:
+        """For how long NVML was not asked; -1 if it was not since things are as usual.
+
+        It tells until then, and bills are made until now: it will yet tell of the time between.
+        """
         if at_ns < self._anew_ns:
             return -1
         passed_ns = at_ns - self._measured_ns if self._measured_ns >= 0 else -1
         self._measured_ns = at_ns
+        self._untold_ns = now_ns - at_ns
+        if passed_ns < 0:
+            self._unbilled_ns = -self._untold_ns
         return passed_ns
 
     def begin_anew(self, now_ns: int) -> None:
@@ -91,7 +99,8 @@ class Doubts:
 
     def add(self, unbilled_ns: int, held_ns: int, most_ns: int) -> int:
         """So much was not billed, that much may yet be; what is to be, if the rest cannot be late."""
-        self._unbilled_ns = max(-OVERBILLED_MOST_NS, self._unbilled_ns + unbilled_ns)
+        least_ns = -OVERBILLED_MOST_NS - self._untold_ns
+        self._unbilled_ns = max(least_ns, self._unbilled_ns + unbilled_ns)
         caught_ns = self._unbilled_ns - held_ns
         if caught_ns <= most_ns:
             return 0

@@ -127,6 +127,7 @@ def _replace(
     gpu.gpu_time.settle(former, now_ns)
     tenant.hold.hand_over(former, client)
     client.take_over(former)
+    gpu.holders.hand_over(former, client)
     billing.report_work(gpu, client, event.busy_ns if event.worked_ns is None else event.worked_ns, now_ns)
     former.disconnect(now_ns)
     tenant.remove_client(former)

@@ -20,7 +20,7 @@ from nvshare.core.grant import COUNTING_VERSION, Recalls
 from nvshare.core.limits import Limits
 from nvshare.core.notices import Misdeed, Notices
 from nvshare.core.policy import billing, standstill, turns, uncontended
-from nvshare.core.policy.measured import measured, skip_sample, working_unheld
+from nvshare.core.policy.measured import bill_unseen, measured, skip_sample, working_unheld
 from nvshare.core.settings import Settings
 from nvshare.core.standing import HOLDING
 from nvshare.core.tenant import Tenant
@@ -232,6 +232,7 @@ class Scheduler(Engine):
                 self._recalls.forget(client.key)
                 membership.disconnect(gpu, client, now_ns, out)
             membership.remove(gpu, client, now_ns, out)
+            gpu.holders.go(client)
             self._after_membership(gpu, client.tenant, None, now_ns, out)
 
     # ---- memory ------------------------------------------------------------------------------
@@ -302,18 +303,36 @@ class Scheduler(Engine):
     def _work_sampled(self, event: events.WorkSampled, now_ns: int, out: list[Effect]) -> None:
         gpu = self.gpus.get(event.gpu)
         if gpu is not None:
-            known = [(self.clients.get(key), worked_ns) for key, worked_ns in event.clients]
-            here = [(c, worked_ns) for c, worked_ns in known if c is not None and c.gpu is gpu]
+            here, gone = self._sampled_clients(gpu, event.clients)
             at_ns = min(event.at_ns, now_ns)
-            gpu.gpu_time.sampled(here, at_ns, now_ns)
+            gpu.gpu_time.sampled(here, at_ns, now_ns, event.complete)
             gpu.advance(now_ns)
             if not event.complete:
                 skip_sample(here, now_ns)
+                gpu.holders.begin_anew(now_ns)
             elif self.on:
-                measured(gpu, here, at_ns, now_ns)
+                measured(gpu, here, gone, at_ns, now_ns)
+                bill_unseen(gpu, at_ns, now_ns)
                 for client in filter(self._may_have_lost, working_unheld(here)):
                     membership.stop_unheld(gpu, client, now_ns, out)
             self._advance(gpu, now_ns, out)
+
+    def _sampled_clients(
+        self, gpu: Gpu, told: tuple[tuple[int, int], ...]
+    ) -> tuple[list[tuple[Client, int]], list[tuple[Client, int]]]:
+        """Those that are here, and those that held until a while ago and have gone."""
+        here, gone = [], []
+        for key, worked_ns in told:
+            client = self.clients.get(key)
+            if client is not None and client.gpu is gpu:
+                here.append((client, worked_ns))
+            elif client is None and (client := gpu.holders.find(key)) is not None:
+                gone.append((client, worked_ns))
+            if worked_ns or client is None or not client.tenant.habits.spans_gpus:
+                gpu.holders.see(
+                    key, worked_ns
+                )  # of one on several GPUs NVML may say so because it cannot see
+        return here, gone
 
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:
         self._slice_override_ns = event.slice_ns
@@ -357,6 +376,7 @@ class Scheduler(Engine):
             gpu.advance(now_ns)
             for tenant in gpu.tenants.values():
                 tenant.habits.doubts.begin_anew(now_ns)
+            gpu.holders.begin_anew(now_ns)
             if not event.on:
                 membership.withdraw_all(gpu, now_ns)
             self._advance(gpu, now_ns, out)
@@ -372,6 +392,7 @@ class Scheduler(Engine):
         """What fell due meanwhile is decided only now, by books that leave the time out."""
         for gpu in self.gpus.values():
             standstill.leave_out(gpu, event.since_ns, now_ns)
+            gpu.holders.begin_anew(now_ns)
             self._advance(gpu, now_ns, out)
 
     def _woken(self, event: events.Woken, now_ns: int, out: list[Effect]) -> None:

@@ -13,9 +13,12 @@ from typing import Any, Final
 import pynvml
 
 from nvshare.gpu.nvml import simulated
-from nvshare.gpu.reading import GpuReading, ProcessReading, Seen
+from nvshare.gpu.reading import GpuReading, ProcessReading, Seen, Worked
+from nvshare.gpu.utilisation import NO_NEWS, Sample, Utilisation, Work
 
 XIDS_PER_LOOK: Final = 64
+SAMPLE_TRIES: Final = 4
+"""The binding asks how many samples there are, and then for as many: more may have come in between."""
 SESSION_OVER: Final = (
     pynvml.NVMLError_Uninitialized,
     pynvml.NVMLError_DriverNotLoaded,
@@ -56,7 +59,7 @@ class Card:
         self._session = -1
         self._xids: int | None = None
         self._last_xid = 0
-        self._seen_us = 0
+        self._utilisation = Utilisation()
 
     def look(
         self, handle: Any, index: int, session: int, call: Callable[..., Any], see: SeePid, taken_ns: int
@@ -75,7 +78,10 @@ class Card:
         memory = ask(pynvml.nvmlDeviceGetMemoryInfo)
         rates = ask(pynvml.nvmlDeviceGetUtilizationRates)
         listed = ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
-        processes = None if listed is None else self._processes(listed, self._shares(call, handle), see)
+        encoder = ask(pynvml.nvmlDeviceGetEncoderUtilization)  # sampled as all else, and told how often
+        self._utilisation.state_period(0 if encoder is None else int(encoder[1]))
+        work = self._work(call, handle)
+        processes = None if listed is None else self._processes(listed, work is not None, see)
         self._watch(handle, session, call)
         self._drain(call)
         return GpuReading(
@@ -99,14 +105,13 @@ class Card:
             last_xid=self._last_xid,
             process_count=None if listed is None else len(listed),
             processes=processes,
+            worked=None if work is None else _worked(work, taken_ns),
             simulated=simulated(),
         )
 
     # ---- processes ---------------------------------------------------------------------------
 
-    def _processes(
-        self, listed: list[Any], shares: dict[int, int] | None, see: SeePid
-    ) -> tuple[ProcessReading, ...]:
+    def _processes(self, listed: list[Any], sampled: bool, see: SeePid) -> tuple[ProcessReading, ...]:
         found: dict[int, ProcessReading] = {}
         for row in listed:
             try:
@@ -115,32 +120,34 @@ class Card:
                 seen = None
             if seen is not None:
                 used = row.usedGpuMemory
-                share = 0 if shares is not None else None
+                percent = self._utilisation.percent(row.pid) if sampled else None
                 found[row.pid] = ProcessReading(
-                    row.pid, seen.start_ticks, seen.owner, None if used is None else int(used), share
+                    row.pid, seen.start_ticks, seen.owner, None if used is None else int(used), percent
                 )
-        for pid, percent in (shares or {}).items():
-            if pid in found:
-                found[pid] = found[pid]._replace(sm_percent=percent)
         return tuple(found.values())
 
-    def _shares(self, call: Callable[..., Any], handle: Any) -> dict[int, int] | None:
-        """Each process's latest sample since the last one; None where the driver does not report it."""
-        try:
-            samples = call(pynvml.nvmlDeviceGetProcessUtilization, handle, self._seen_us)
-        except pynvml.NVMLError_NotFound:
-            self._seen_us = int(time.time() * 1e6)  # else the next sample would cover this time as well
-            return {}
-        except ENDS_THE_LOOK:
-            raise
-        except pynvml.NVMLError:
-            return None
-        newest: dict[int, tuple[int, int]] = {}
-        for sample in samples:
-            if sample.pid and sample.timeStamp >= newest.get(sample.pid, (0, 0))[0]:
-                newest[sample.pid] = (sample.timeStamp, sample.smUtil)
-                self._seen_us = max(self._seen_us, sample.timeStamp)
-        return {pid: percent for pid, (_, percent) in newest.items()}
+    def _work(self, call: Callable[..., Any], handle: Any) -> Work | None:
+        """What the driver has sampled since the last look; None if it does not tell."""
+        samples: list[Sample] = []
+        since_us = self._utilisation.ask_since(_wall_us())
+        for _ in range(SAMPLE_TRIES):
+            try:
+                rows = call(pynvml.nvmlDeviceGetProcessUtilization, handle, since_us)
+                samples = [Sample(row.pid, row.timeStamp, row.smUtil) for row in rows]
+                break
+            except pynvml.NVMLError_InsufficientSize:
+                continue
+            except pynvml.NVMLError_NotFound:
+                break
+            except ENDS_THE_LOOK:
+                raise
+            except pynvml.NVMLError as error:
+                if error.value == pynvml.NVML_SUCCESS:  # the binding's word for none at all
+                    break
+                return None
+        else:
+            return NO_NEWS
+        return self._utilisation.take(samples, _wall_us(), time.monotonic_ns() // 1000)
 
     # ---- XID events --------------------------------------------------------------------------
 
@@ -183,3 +190,12 @@ class Card:
             self._drain(call)
         except Exception:  # the error that ended the sample must not end the thread
             self._session = -1
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _worked(work: Work, taken_ns: int) -> Worked:
+    by_pid = {pid: us * 1000 for pid, us in work.worked_us.items()}
+    return Worked(taken_ns - work.age_us * 1000, work.length_us * 1000, work.complete, by_pid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +20,15 @@ class ProcessReading(NamedTuple):
     owner: str
     used_bytes: int | None  # None where the driver does not report it
     sm_percent: int | None
+
+
+class Worked(NamedTuple):
+    """For how long a GPU worked for whom, from the last word on it to a moment (``utilisation``)."""
+
+    until_ns: int
+    length_ns: int  # 0: there is no news
+    complete: bool
+    by_pid: Mapping[int, int]  # also of processes that are no longer listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,7 @@ class GpuReading:
     last_xid: int = 0
     process_count: int | None = None  # of all that the driver lists, including those that /proc hides from us
     processes: tuple[ProcessReading, ...] | None = None
+    worked: Worked | None = None  # None where the driver does not tell
     simulated: bool = False
 
 

@@ -141,7 +141,7 @@ DAEMON_SETTINGS: Final = (
     Setting(
         "NVSHARE_METRICS_NVML_INTERVAL_MS",
         "1000",
-        IntegerRange(100, 30_000, "ms"),
+        IntegerRange(100, 5_000, "ms"),
         "how often GPUs are sampled",
     ),
     Setting(

@@ -26,6 +26,7 @@ from nvshare.node.expected_processes import ExpectedProcesses
 from nvshare.node.limit_pauses import LimitPauses
 from nvshare.node.limits import LimitUpdates
 from nvshare.node.member import NO_CLIENT, EndedMember, Member, Role
+from nvshare.node.member_processes import MemberProcesses
 from nvshare.node.pod_owners import PodOwners
 from nvshare.node.runs import USER_SOURCES, Runs
 from nvshare.pods.peer import command_of
@@ -46,6 +47,7 @@ class Members:
         self._limits = limits
         self._tenancy = tenancy
         self.registered: dict[int, Member] = {}  # by client id
+        self.processes = MemberProcesses()  # of those that are registered
         self.expected: dict[int, Member] = {}
         self.ended: deque[EndedMember] = deque(maxlen=bounds.clients)  # the latest ones
         self._absent: dict[Role, list[Member]] = {}  # members without a connection, expected ones too
@@ -78,6 +80,7 @@ class Members:
 
     def add(self, member: Member, connection: Connection) -> None:
         self.registered[member.client] = member
+        self.processes.enter(member)
         self._take_place(member)
         self._dispatcher.connections[member.client] = connection
         connection.become(member.client, member.pod)
@@ -105,6 +108,7 @@ class Members:
     def remove(self, member: Member, reason: str) -> None:
         """End its connection and forget it; the caller tells the core."""
         del self.registered[member.client]
+        self.processes.leave(member, self._dispatcher.clock())
         self._give_place_back(member)
         self._dispatcher.connections.pop(member.client, None)
         close_pidfd(self._dispatcher.loop, member.pidfd)

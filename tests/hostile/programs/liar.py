@@ -36,6 +36,7 @@ class Honest:
         self.busy_ns = 0
         self.grants = 0
         self.holds = False
+        self.function: Any = None  # instead of that of the first context
         self.raw = self.enlisted()
 
     def enlisted(self) -> Raw:
@@ -51,7 +52,7 @@ class Honest:
             self.hear(block=not self.holds)
             if self.holds:
                 start_ns = time.monotonic_ns()
-                checked(launch(function))
+                checked(launch(self.function or function))
                 checked(cuda.cuCtxSynchronize())
                 self.busy_ns += time.monotonic_ns() - start_ns
                 self.worked()
@@ -179,6 +180,37 @@ class Miscounting(Honest):
         return self.grants + 100
 
 
+class Contexts(NeverBusy):
+    """Has a context only while it holds, so that NVML seldom lists it."""
+
+    context: Any = None
+
+    def hear(self, block: bool) -> None:
+        super().hear(block)
+        if self.holds and self.context is None:
+            self.context = checked(cuda.cuDevicePrimaryCtxRetain(self.device()))
+            checked(cuda.cuCtxSetCurrent(self.context))
+            self.function = kernel("sim_us_1000")
+
+    def device(self) -> Any:
+        return checked(cuda.cuDeviceGet(0))
+
+    def let_go(self, again: bool) -> None:
+        if self.context is not None:
+            checked(cuda.cuDevicePrimaryCtxRelease(self.device()))
+            self.context = None
+        super().let_go(again)
+
+
+class Mayfly(NeverBusy):
+    """Ends after its hold, and another process of its kind begins."""
+
+    def dropped(self) -> None:
+        self.let_go(again=False)
+        time.sleep(0.005)  # so that it is read
+        os._exit(0)
+
+
 class Claiming(Honest):
     """Says that it has more memory than there is."""
 
@@ -200,6 +232,8 @@ LIES: Final = {
     "reconnect": Reconnecting,
     "wrong grants": Miscounting,
     "claims": Claiming,
+    "a context for each hold": Contexts,
+    "a process for each hold": Mayfly,
 }
 
 
@@ -213,13 +247,31 @@ def fork(processes: int) -> bool:
     return True
 
 
+def breed() -> None:
+    """Returns in a child, and in another one when that has ended, for ever."""
+    while True:
+        child = os.fork()
+        if child == 0:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            return
+        os.waitpid(child, 0)
+
+
 def main() -> None:
     lie, path, pod, gpus, processes = sys.argv[1:]
     ready, told = os.pipe()
     first = fork(int(processes))
-    open_device()
+    if LIES[lie] is Mayfly:
+        if first:
+            print("running", flush=True)
+        first = False
+        breed()
+    if LIES[lie] is Contexts:
+        checked(cuda.cuInit(0))
+    else:
+        open_device()
     liar = LIES[lie](Path(path), pod, gpus)
-    function = kernel("sim_us_1000")
+    function = None if LIES[lie] is Contexts else kernel("sim_us_1000")
     os.write(told, b"x")
     if first:
         for _ in range(int(processes)):

@@ -32,13 +32,17 @@ def processes_v1() -> dict[int, int]:
     return {row.pid: row.used_bytes for row in rows[: count.value]}
 
 
-def utilisation() -> dict[int, int]:
+def samples(since_us: int = 0) -> list[tuple[int, int, int]]:
     try:
-        samples = nvml.nvmlDeviceGetProcessUtilization(handle, 0)
+        found = nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
     except nvml.NVMLError_NotFound:
-        return {}
-    assert all(sample.timeStamp > 1_500_000_000_000_000 for sample in samples)
-    return {sample.pid: sample.smUtil for sample in samples}
+        return []
+    assert all(sample.timeStamp > 1_500_000_000_000_000 for sample in found)
+    return [(sample.pid, sample.timeStamp, sample.smUtil) for sample in found]
+
+
+found = samples()
+again = samples(found[-1][1]) if found else []
 
 
 def listed(rows: list[object]) -> dict[int, int]:
@@ -74,7 +78,9 @@ print(
             "v2": listed(nvml.nvmlDeviceGetComputeRunningProcesses_v2(handle)),
             "v3": listed(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
             "graphics": listed(nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)),
-            "process_utilisation": utilisation(),
+            "process_utilisation": {pid: percent for pid, _, percent in found},
+            "samples": found,
+            "samples_since": again,
             "celsius": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
             "milliwatts": nvml.nvmlDeviceGetPowerUsage(handle),
             "limit": nvml.nvmlDeviceGetEnforcedPowerLimit(handle),

@@ -45,7 +45,9 @@ WORTH_MOST: Final = 1500
 UNKNOWN: Final = 1000
 UNEXPLAINED_NS: Final = 150_000_000
 """So much of a difference may be due to reports that are on their way."""
-SAMPLES_MAX: Final = 16
+SAMPLES_MAX: Final = 512
+"""A sample of many clients comes in parts."""
+SAMPLES_AT_ONCE: Final = 8
 NVML_SILENT_NS: Final = 10_000_000_000
 CROWD: Final = 16
 MOST_SLOTS: Final = 4 * (WINDOW_NS + LATE_NS) // SLOT_NS
@@ -298,8 +300,13 @@ class GpuTime:
         if now_ns - self._from_ns >= WINDOW_NS:
             self.tally(now_ns)
 
-    def sampled(self, clients: list[tuple[Client, int]], at_ns: int, now_ns: int) -> None:
-        """NVML: for how long the card worked for some clients, from its last word to then (rule 3)."""
+    def sampled(
+        self, clients: list[tuple[Client, int]], at_ns: int, now_ns: int, complete: bool = True
+    ) -> None:
+        """NVML: for how long the card worked for some clients, from its last word to then (rule 3).
+
+        What it tells of part of that time alone is compared with nothing.
+        """
         told: list[tuple[Client, int, int]] = []
         for client, worked_ns in clients:
             work = client.work
@@ -307,7 +314,7 @@ class GpuTime:
                 more_ns = work.see(worked_ns, now_ns)
                 work.told_ns += more_ns
                 client.tenant.had_gpu_time(now_ns - more_ns, now_ns, more_ns)
-            elif work.resumed:
+            elif work.resumed or not complete:
                 work.begin_comparing(at_ns)
             else:
                 told.append((client, work.alone_ns, worked_ns))
@@ -321,10 +328,17 @@ class GpuTime:
         """Something was told that is not divided yet."""
         return len(self._sharers) > 0
 
-    def tally(self, now_ns: int, late_ns: int = LATE_NS) -> None:
-        """Divide what was told of slots of which everybody must have told by now."""
+    def tally(self, now_ns: int, late_ns: int = LATE_NS, samples: int = SAMPLES_AT_ONCE) -> None:
+        """Divide what was told of slots of which everybody must have told by now.
+
+        Of many samples the first ones are compared; the rest is for the next time, which is soon.
+        """
         until_ns = now_ns - late_ns
         while self._samples and self._samples[0].at_ns <= until_ns:
+            if samples == 0:
+                self.deadline_ns = now_ns
+                return
+            samples -= 1
             sample = self._samples.popleft()
             self._divide(sample.at_ns // SLOT_NS, now_ns)
             for client, alone_ns, worked_ns in sample.clients:
@@ -377,7 +391,7 @@ class GpuTime:
             work.unseen_ns = 0
             client.tenant.had_gpu_time(now_ns - unseen_ns, now_ns, unseen_ns)
         if work.untallied_ns:
-            self.tally(now_ns, late_ns=-SLOT_NS)
+            self.tally(now_ns, late_ns=-SLOT_NS, samples=SAMPLES_MAX)
         if work.untallied_ns:
             self._sharers.remove(client)
             work.untallied_ns = work.slots = 0

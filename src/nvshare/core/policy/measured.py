@@ -14,7 +14,9 @@ Rules:
    card by other means than CUDA (it renders), has lost a message, or sends wrong ones. Its pod is billed what
    NVML says, which is no word against its own: it said nothing. The client is told to let go, and nothing is
    expected of it: an honest one knows that it does not hold, and does not answer.
-6. Clients that queue blindly are billed by what they held, and given back what NVML says they did not use
+6. What NVML tells of a client that has gone counts for its pod. A pod with a client that held, and of which
+   NVML tells nothing while it tells of others, is billed by what it held (``books.holders``).
+7. Clients that queue blindly are billed by what they held, and given back what NVML says they did not use
    (``lag``).
 """
 
@@ -45,10 +47,16 @@ def skip_sample(clients: list[tuple[Client, int]], now_ns: int) -> None:
         _billed_since_sampled(tenant, now_ns)
 
 
-def measured(gpu: Gpu, clients: list[tuple[Client, int]], at_ns: int, now_ns: int) -> None:
+def measured(
+    gpu: Gpu, clients: list[tuple[Client, int]], gone: list[tuple[Client, int]], at_ns: int, now_ns: int
+) -> None:
     """NVML tells for how long the card worked for some clients, from its last word to a moment."""
     worked: dict[Tenant, int] = {}
     rounded: dict[Tenant, int] = {}  # percents that went into that
+    for client, worked_ns in gone:
+        tenant = gpu.tenants.get(client.tenant.pod)
+        if tenant is not None:
+            worked[tenant] = worked.get(tenant, 0) + worked_ns
     for client, worked_ns in clients:
         here_ns = worked_ns - client.absent_ns(worked_ns, at_ns)
         worked[client.tenant] = worked.get(client.tenant, 0) + here_ns
@@ -59,7 +67,7 @@ def measured(gpu: Gpu, clients: list[tuple[Client, int]], at_ns: int, now_ns: in
             continue
         since_ns = _billed_since_sampled(tenant, now_ns)
         if not tenant.queues_blindly and _let_go_before(tenant):
-            _bill_unheld(gpu, tenant, worked_ns - since_ns, at_ns)
+            _bill_unheld(gpu, tenant, worked_ns - since_ns, at_ns, now_ns)
         elif not tenant.queues_blindly:
             held_ns = tenant.account.held_since_settled(now_ns)
             _dispute(gpu, tenant, worked_ns - since_ns, rounded[tenant], held_ns, at_ns, now_ns)
@@ -74,6 +82,16 @@ def _billed_since_sampled(tenant: Tenant, now_ns: int) -> int:
     """Those that queue blindly are billed by what they hold, so that counts, too."""
     held_ns = tenant.account.held_since_settled(now_ns) if tenant.queues_blindly else 0
     return tenant.habits.since_measured(tenant.account.billed_ns + held_ns)
+
+
+def bill_unseen(gpu: Gpu, at_ns: int, now_ns: int) -> None:
+    """Rule 6. That NVML tells nothing is no misdeed, so nobody is named for it."""
+    for held_by, owed_ns in gpu.holders.sampled(at_ns, now_ns):
+        tenant = gpu.tenants.get(held_by.pod)
+        if tenant is not None and tenant.limited:
+            billing.charge(gpu, tenant, owed_ns)
+            tenant.habits.skip_measured(owed_ns)
+            gpu.holders.charged(tenant, owed_ns)
 
 
 def working_unheld(clients: list[tuple[Client, int]]) -> list[Client]:
@@ -93,9 +111,9 @@ def _let_go_before(tenant: Tenant) -> bool:
     return tenant.habits.doubts.sampled_since(tenant.habits.served_ns + UNHELD_NS)
 
 
-def _bill_unheld(gpu: Gpu, tenant: Tenant, unbilled_ns: int, at_ns: int) -> None:
+def _bill_unheld(gpu: Gpu, tenant: Tenant, unbilled_ns: int, at_ns: int, now_ns: int) -> None:
     """Rule 5. Nobody told anything, so there is nothing to dispute."""
-    tenant.habits.doubts.pass_to(at_ns)
+    tenant.habits.doubts.pass_to(at_ns, now_ns)
     if unbilled_ns > 0:
         billing.charge(gpu, tenant, unbilled_ns)
         tenant.habits.skip_measured(unbilled_ns)
@@ -114,7 +132,7 @@ def _dispute(
 ) -> None:
     """Rules 2 and 3. What it holds is yet to be billed."""
     doubts = tenant.habits.doubts
-    passed_ns = doubts.pass_to(at_ns)
+    passed_ns = doubts.pass_to(at_ns, now_ns)
     if passed_ns < 0:
         return  # NVML's first word is of the time before, too
     uncertain_ns = max(passed_ns // UNCERTAIN_PARTS, rounded * passed_ns // ROUNDED_PARTS)

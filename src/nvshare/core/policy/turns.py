@@ -101,6 +101,7 @@ def release(
 
 def _end_hold(gpu: Gpu, tenant: Tenant, client: Client, now_ns: int) -> None:
     billing.end_hold(gpu, tenant, client, now_ns)
+    gpu.holders.leave(tenant, now_ns)
     hold, floor = tenant.hold, gpu.floor
     was_exclusive = hold.exclusive
     was_group = not was_exclusive and hold.late_ns < 0

@@ -6,7 +6,7 @@ which processes kept multiprocessors busy before its last sample.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from nvshare.core.view.observe import TenantCopy
 from nvshare.exporters.scheduler.view import View
@@ -24,11 +24,12 @@ class Activity:
         if sm_percent:
             self._worked_ns[pod] = max(taken_ns, self._worked_ns.get(pod, -1))
 
-    def forget(self, before_ns: int, here: Collection[str]) -> None:
-        """Pods that have left and were not seen working since then."""
+    def forget(self, before_ns: int, is_here: Callable[[str], bool]) -> Steps[None]:
+        """Those that left and were not seen working since then."""
         for pod, worked_ns in list(self._worked_ns.items()):
-            if worked_ns < before_ns and pod not in here:
+            if worked_ns < before_ns and not is_here(pod):
                 del self._worked_ns[pod]
+            yield None
 
     def worked_ns(self) -> Mapping[str, int]:
         return dict(self._worked_ns)

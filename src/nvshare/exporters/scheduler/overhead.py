@@ -40,7 +40,5 @@ class Overheads:
     def _set(self, client: int, baseline_bytes: int) -> None:
         self.baselines[client] = min(MOST_BYTES, max(LEAST_BYTES, baseline_bytes))
 
-    def keep_only(self, clients: set[int]) -> None:
-        """Forget clients that are gone."""
-        for client in self.baselines.keys() - clients:
-            del self.baselines[client]
+    def forget(self, client: int) -> None:
+        self.baselines.pop(client, None)

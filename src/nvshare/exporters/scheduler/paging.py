@@ -10,8 +10,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from nvshare.exporters.steps import Steps
 
 
 class Look(NamedTuple):
@@ -38,18 +40,24 @@ class Paging:
         known = self._known.get(gpu, {}).get(client)
         return None if known is None else known.driver_bytes
 
-    def paged_out_bytes(self, gpu: str, looks: Iterable[Look], fits: bool) -> int:
-        """Of all allocations of these clients, who are all of a GPU; ``fits``: they fit on it together."""
+    def paged_out_bytes(self, gpu: str, looks: Sequence[Look], fits: bool) -> Steps[int]:
+        """Of all that these, who are all of a GPU, have allocated; ``fits``: that can be on it at once."""
         before = self._known.get(gpu, {})
-        looks = list(looks)
-        known = {look.client: _learn(look, before.get(look.client), fits) for look in looks}
+        known: dict[int, _Known] = {}
+        found_bytes: list[int] = []
+        for look in looks:
+            learned = known[look.client] = _learn(look, before.get(look.client), fits)
+            if learned.driver_bytes is not None:
+                found_bytes.append(learned.driver_bytes)
+            yield None
         self._known[gpu] = known
-        least = min((k.driver_bytes for k in known.values() if k.driver_bytes is not None), default=0)
+        least_bytes = min(found_bytes, default=0)
         paged_out_bytes = 0
         for look in looks:
             driver_bytes = known[look.client].driver_bytes
-            resident_bytes = max(0, look.nvml_bytes - (least if driver_bytes is None else driver_bytes))
+            resident_bytes = max(0, look.nvml_bytes - (least_bytes if driver_bytes is None else driver_bytes))
             paged_out_bytes += max(0, look.allocated_bytes - resident_bytes)
+            yield None
         return paged_out_bytes
 
 

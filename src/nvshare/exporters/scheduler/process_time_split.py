@@ -26,7 +26,8 @@ class ProcessTimeSplit:
         parts_ns[weights.index(max(weights))] += worked_ns - sum(parts_ns)
         return [(client.key, part_ns) for client, part_ns in zip(clients, parts_ns, strict=True)]
 
-    def keep_only(self, clients: set[int]) -> None:
-        """Forget clients that are gone."""
-        for client in self._reported_ns.keys() - clients:
-            del self._reported_ns[client]
+    def known(self) -> list[int]:
+        return list(self._reported_ns)
+
+    def forget(self, client: int) -> None:
+        del self._reported_ns[client]

@@ -10,26 +10,19 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
-from nvshare.core import events
-from nvshare.core.client import Client
 from nvshare.exporters.executor import Executor
 from nvshare.exporters.scheduler import EXPORTERS
-from nvshare.exporters.scheduler.activity import Activity
 from nvshare.exporters.scheduler.front_page import front_page
-from nvshare.exporters.scheduler.overhead import Overheads
-from nvshare.exporters.scheduler.paging import Look, Paging
-from nvshare.exporters.scheduler.process_time_split import ProcessTimeSplit
+from nvshare.exporters.scheduler.nvml_intake import NvmlIntake
 from nvshare.exporters.scheduler.program_names import ProgramNames
 from nvshare.exporters.scheduler.view import Figures, View, loop_distribution, wall_ns
-from nvshare.gpu.inventory import Device
-from nvshare.gpu.reading import GpuReading, ProcessReading, Seen
+from nvshare.gpu.reading import GpuReading, Seen
 from nvshare.gpu.sampler import NVML, Sampler
 from nvshare.metrics.rows import LOOP_EXPONENTS
 from nvshare.metrics.scheduler.daemon import EXECUTOR_FAMILIES
 from nvshare.node.daemon import Daemon
-from nvshare.node.member import Member
 from nvshare.node.problems import CardReport, Cards
-from nvshare.pods.peer import Process, peer_of_pid
+from nvshare.pods.peer import peer_of_pid
 from nvshare.runtime import logs
 from nvshare.runtime.endpoints import Endpoints, HttpPort
 from nvshare.runtime.errors import StartError
@@ -37,10 +30,6 @@ from nvshare.wire.messages import MessageType
 
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_SEC: Final = 1_000_000_000
-_LATE_INTERVALS: Final = 2
-"""NVML's percentages cover about the last second: after a longer pause they do not cover all of it."""
-_IDLE: Final = ProcessReading(0, 0, "", 0, 0)
-"""What NVML would report for a process that it does not list."""
 _REFUSALS_SHOWN: Final = (
     "gpu_draining",
     "handshake_timeout",
@@ -65,14 +54,9 @@ class MetricsService:
         self._dispatcher = daemon.node.dispatcher
         self._loop = self._dispatcher.loop
         self._ttl_ns = config.integer("NVSHARE_METRICS_STALE_TTL_SEC") * _NS_PER_SEC
-        self._learns_gpus = config.text("NVSHARE_GPUS") in ("auto", "nvml")
-        self._overheads = Overheads()
-        self._activity = Activity()
-        self._paging = Paging()
-        self._time_split = ProcessTimeSplit()
-        self._listed: dict[str, frozenset[Process]] = {}  # by GPU: clients' processes in NVML's list
+        learns_gpus = config.text("NVSHARE_GPUS") in ("auto", "nvml")
+        self._intake = NvmlIntake(daemon.node, learns_gpus, self._ttl_ns)
         interval_ns = config.integer("NVSHARE_METRICS_NVML_INTERVAL_MS") * _NS_PER_MS
-        self._work_sampled_ns: dict[str, int] = {}
         self._sampler = Sampler(interval_ns, self._delivered, self._see, self._source_changed)
         debug_labels = config.switched_on("NVSHARE_METRICS_DEBUG_LABELS")
         self._names = None if debug_labels else ProgramNames()
@@ -89,6 +73,7 @@ class MetricsService:
 
     def close(self) -> None:
         self._sampler.stop()
+        self._intake.close()
         self._port.close()
 
     def cards(self) -> Cards:
@@ -109,7 +94,7 @@ class MetricsService:
 
     def _delivered(self, reading: GpuReading) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._take, reading)
+            self._loop.call_soon_threadsafe(self._intake.take, reading)
 
     def _see(self, pid: int) -> Seen | None:
         peer = peer_of_pid(pid)
@@ -130,103 +115,6 @@ class MetricsService:
             logs.warning("a GPU cannot be read: its figures are missing", source=source, why=why)
 
     # ---- on the loop -------------------------------------------------------------------------
-
-    def _take(self, reading: GpuReading) -> None:
-        """What a sample of a GPU means for the scheduler."""
-        dispatcher, now_ns = self._dispatcher, self._dispatcher.clock()
-        device = self._new_device(reading)
-        if device is not None:
-            logs.info("GPU found", gpu=device.key, index=device.number)
-            dispatcher.feed(events.GpuSeen(device.key, device.total_bytes, device.number))
-        looks = self._note_processes(reading)
-        gpu = dispatcher.scheduler.gpus.get(reading.uuid)
-        if gpu is not None and reading.used_bytes is not None:
-            residence = gpu.residence
-            fits = residence.tenants_bytes <= gpu.safe_limit_bytes
-            paged_out_bytes = self._paging.paged_out_bytes(reading.uuid, looks, fits)
-            for look in looks:
-                beside_bytes = self._paging.driver_bytes(reading.uuid, look.client)
-                self._overheads.presume(look.client, beside_bytes)
-            strangers_bytes = residence.strangers_of(reading.used_bytes, paged_out_bytes)
-            if strangers_bytes != residence.stranger_bytes:  # an event without news would cause a checkpoint
-                dispatcher.feed(events.GpuSampled(reading.uuid, reading.used_bytes, paged_out_bytes))
-        dispatcher.counters.callbacks.add(dispatcher.clock() - now_ns)
-
-    def _new_device(self, reading: GpuReading) -> Device | None:
-        """A GPU that is new, or known differently. Of a stated list only the numbers are learned."""
-        inventory = self._node.gpus.inventory
-        if not self._learns_gpus:
-            return inventory.number(reading.uuid, reading.index)
-        if reading.total_bytes is None:
-            return None
-        description = (reading.name or "", reading.simulated)
-        device = Device(reading.uuid, reading.total_bytes, reading.index, *description)
-        news = inventory.learn(device) or device.key not in self._dispatcher.scheduler.gpus
-        return device if news else None
-
-    def _note_processes(self, reading: GpuReading) -> list[Look]:
-        """Record what the sample says about our clients' processes; the memory of each is returned.
-
-        NVML reports processes, and a process may have several clients on a GPU: it counts once.
-        """
-        looks = []
-        members, on = self._node.members.registered, self._dispatcher.scheduler.on
-        percents: list[tuple[list[Client], int]] = []
-        for seen, roles in self._seen_again(reading):
-            if not on:
-                for member in roles:
-                    self._activity.note(member.pod, seen.sm_percent, reading.taken_ns)
-            found = (self._dispatcher.scheduler.clients.get(member.client) for member in roles)
-            clients = [client for client in found if client is not None]
-            if clients and seen.used_bytes is not None:
-                allocated_bytes = sum(c.tenant.memory.shares[c.key].used_bytes for c in clients)
-                for client in clients:
-                    self._overheads.note(client.key, allocated_bytes, seen.used_bytes, seen.sm_percent)
-                looks.append(Look(clients[0].key, allocated_bytes, seen.used_bytes))
-            if clients and seen.sm_percent is not None:
-                percents.append((clients, seen.sm_percent))
-        self._feed_work(reading, percents)
-        if len(self._overheads.baselines) > len(members):
-            self._overheads.keep_only(set(members))
-        self._time_split.keep_only(set(members))
-        self._activity.forget(reading.taken_ns - self._ttl_ns, {member.pod for member in members.values()})
-        return looks
-
-    def _seen_again(self, reading: GpuReading) -> list[tuple[ProcessReading, list[Member]]]:
-        """Our clients' processes in a sample, and the members that each process has on that GPU."""
-        reported = {Process(p.pid, p.start_ticks): p for p in reading.processes or ()}
-        roles: dict[Process, list[Member]] = {}
-        for member in self._node.members.registered.values():
-            if member.gpu == reading.uuid and (member.process in reported or self._is_idle(member, reading)):
-                roles.setdefault(member.process, []).append(member)
-        self._listed[reading.uuid] = frozenset(roles.keys() & reported.keys())
-        return [(reported.get(process, _IDLE), found) for process, found in roles.items()]
-
-    def _is_idle(self, member: Member, reading: GpuReading) -> bool:
-        """NVML can see its process but does not list it here: it has no context on this GPU."""
-        client = self._dispatcher.scheduler.clients.get(member.client)
-        if reading.processes is None or client is None or not client.tenant.habits.spans_gpus:
-            return False
-        return any(member.process in listed for listed in self._listed.values())
-
-    def _feed_work(self, reading: GpuReading, percents: list[tuple[list[Client], int]]) -> None:
-        """The core learns the GPU time that NVML measured."""
-        before_ns = self._work_sampled_ns.get(reading.uuid)
-        self._work_sampled_ns[reading.uuid] = reading.taken_ns
-        gpu = self._dispatcher.scheduler.gpus.get(reading.uuid)
-        if gpu is None or before_ns is None:
-            return
-        length_ns = reading.taken_ns - before_ns
-        worked = tuple(
-            part
-            for clients, percent in percents
-            for part in self._time_split.divide(clients, percent * length_ns // 100)
-        )
-        known = self._dispatcher.scheduler.clients
-        wanted = (_wants_nvml(known[client]) for client, _ in worked)
-        if gpu.gpu_time.is_behind or any(wanted) or any(worked_ns for _, worked_ns in worked):
-            complete = length_ns <= _LATE_INTERVALS * self._sampler.interval_ns
-            self._dispatcher.feed(events.WorkSampled(reading.uuid, reading.taken_ns, worked, complete))
 
     def _note_step(self, held_ns: int) -> None:
         self._dispatcher.counters.callbacks.add(held_ns)
@@ -255,8 +143,8 @@ class MetricsService:
             readings=readings,
             last_words=self._sampler.last_words(now_ns, readings),
             sources=self._sampler.sources(now_ns),
-            overheads=dict(self._overheads.baselines),
-            worked_ns=self._activity.worked_ns(),
+            overheads=dict(self._intake.overheads.baselines),
+            worked_ns=self._intake.activity.worked_ns(),
             figures=self._figures(len(processes)),
             observation=self._dispatcher.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
             names=self._names,
@@ -304,8 +192,3 @@ def _open_port(daemon: Daemon, app: ASGIApp) -> HttpPort:
         raise StartError(
             f"NVSHARE_METRICS_ADDR={address}: {error}; give another, or NVSHARE_METRICS_ENABLE=0"
         ) from error
-
-
-def _wants_nvml(client: Client) -> bool:
-    """Whether it matters to the core that NVML saw no work of this client."""
-    return client.awaits_nvml or client.work.alone_ns > 0 or client.tenant.habits.spans_gpus
