@@ -35,6 +35,6 @@ class Bounds(AcceptBounds):
     user_request_ns: int = 10_000_000_000  # to send a request
     runs: int = 4096  # `nvshare run`; a quarter is kept for root
     runs_per_uid: int = 256
-    processes_ending: int = 1024  # by `nvshare ctl kill`, at a time
+    processes_ending: int = 256  # by `nvshare ctl kill`, at a time
     kills_per_uid: int = 4  # requests under way of each user
     checkpoint_every_ns: int = 1_000_000_000

@@ -17,6 +17,8 @@ from nvshare.runtime import logs
 
 OWN: Final = 64
 """For the daemon itself: files, timers, threads, NVML."""
+RUNS_LEAST: Final = 512
+"""Permitted where there are enough descriptors for all clients; more where some are left."""
 _PER_CLIENT: Final = 3
 _FEWEST_SERVED: Final = 4  # connections to control and to metrics, and of users; runs; processes ending
 _FEWEST_CLIENTS: Final = 32
@@ -24,16 +26,17 @@ _FEWEST_CLIENTS: Final = 32
 
 
 def needed(bounds: Bounds) -> int:
-    """The descriptors for all that the bounds permit."""
+    """The descriptors for all that the bounds permit, but for runs beyond RUNS_LEAST."""
     served = bounds.control_connections + bounds.metrics_connections + bounds.user_connections
-    watched = bounds.runs + bounds.processes_ending
+    watched = min(bounds.runs, RUNS_LEAST) + bounds.processes_ending
     return OWN + served + watched + _PER_CLIENT * (bounds.unregistered + bounds.clients)
 
 
 def within(bounds: Bounds, limit: int) -> Bounds:
     """The bounds that can be kept with that many descriptors."""
-    if limit >= needed(bounds):
-        return bounds
+    spare = limit - needed(bounds)
+    if spare >= 0:
+        return replace(bounds, runs=min(bounds.runs, RUNS_LEAST + spare))
     free = max(0, limit - OWN)
     control = min(bounds.control_connections, max(_FEWEST_SERVED, free // 16))
     metrics = min(bounds.metrics_connections, max(_FEWEST_SERVED, free // 8))

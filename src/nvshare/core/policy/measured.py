@@ -57,6 +57,7 @@ def measured(
         tenant = gpu.tenants.get(client.tenant.pod)
         if tenant is not None:
             worked[tenant] = worked.get(tenant, 0) + worked_ns
+            rounded[tenant] = rounded.get(tenant, 0) + (worked_ns > 0)
     for client, worked_ns in clients:
         here_ns = worked_ns - client.absent_ns(worked_ns, at_ns)
         worked[client.tenant] = worked.get(client.tenant, 0) + here_ns
