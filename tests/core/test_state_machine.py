@@ -1,8 +1,8 @@
-"""Hypothesis looks for the shortest way to break an invariant: 400 runs of 50 steps, 20,000 in all."""
+"""Hypothesis looks for the shortest way to break an invariant: 100 runs of 50 steps, or 1000."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -99,11 +99,17 @@ class CoreMachine(RuleBasedStateMachine):
         self.model.answer_recalls()
 
 
-CoreMachine.TestCase.settings = settings(
-    max_examples=400,
-    stateful_step_count=50,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-)
-TestCore = CoreMachine.TestCase
+def _machine(examples: int) -> Any:
+    case: Any = type("TestCase", (CoreMachine.TestCase,), {})
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=50,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    return case
+
+
+TestCore = _machine(100)
+TestCoreAtLength = pytest.mark.verify(_machine(1000))
