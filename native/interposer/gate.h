@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "abi.h"
+#include "../include/cuda_abi.h"
 #include "cancel.h"
 #include "descriptor.h"
 #include "gpu_clock.h"

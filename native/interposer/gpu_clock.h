@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "abi.h"
+#include "../include/cuda_abi.h"
 
 struct gpu_clock { /* of one context */
     CUcontext ctx; /* NULL: not in use */

@@ -2,7 +2,8 @@
 #ifndef INTERPOSER_OWN_H
 #define INTERPOSER_OWN_H
 
-#include "abi.h"
+#include "../include/cuda_abi.h"
+#include "../include/nvml_abi.h"
 
 #define GATED(symbol, name, since, variant, stream, parameters, arguments)
 #define BLOCKING(symbol, name, since, variant, parameters, arguments)

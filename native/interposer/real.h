@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-#include "abi.h"
+#include "../include/cuda_abi.h"
+#include "../include/nvml_abi.h"
 
 struct real {
 #define GATED(symbol, name, since, variant, stream, parameters, arguments) \

@@ -49,7 +49,7 @@ static CUresult run_copy(struct stream *stream, struct op op, struct effect *eff
     }
     if (effect)
         effect->waited_for = wait;
-    TRY(enqueue(stream, CU_NODE_MEMCPY, &op, effect, &seq));
+    TRY(enqueue(stream, CU_GRAPH_NODE_TYPE_MEMCPY, &op, effect, &seq));
     return wait ? wait_seq(stream->context, stream->channel, seq) : CUDA_SUCCESS;
 }
 

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "abi.h"
+#include "../include/cuda_abi.h"
 #include "timeline.h"
 
 #define EXPORT __attribute__((visibility("default")))

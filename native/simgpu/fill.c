@@ -36,7 +36,7 @@ static CUresult fill(CUdeviceptr dst, size_t pitch, unsigned int value, unsigned
     if (width == 0 || height == 0)
         return CUDA_SUCCESS;
     TRY(fill_op(stream->context, &params, &op, &effect));
-    TRY(enqueue(stream, CU_NODE_MEMSET, &op, effect, &seq));
+    TRY(enqueue(stream, CU_GRAPH_NODE_TYPE_MEMSET, &op, effect, &seq));
     return wait && !stream->capture ? wait_seq(stream->context, stream->channel, seq) : CUDA_SUCCESS;
 }
 

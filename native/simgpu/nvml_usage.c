@@ -18,7 +18,7 @@ static uint64_t memory_of(const struct proc *proc)
     return bytes;
 }
 
-static int collect(nvmlDevice device, uint64_t window_ns, struct user *users)
+static int collect(nvmlDevice_t device, uint64_t window_ns, struct user *users)
 {
     struct txn txn;
     card_begin(&txn, nvml.node, device->card);
@@ -51,7 +51,7 @@ struct process_v2 { /* also v3 */
     unsigned int gpu_instance, compute_instance;
 };
 
-static nvmlReturn list(nvmlDevice device, unsigned int *count, void *out, size_t size)
+static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, void *out, size_t size)
 {
     struct user users[MAX_PROCS];
     if (!count)
@@ -68,19 +68,19 @@ static nvmlReturn list(nvmlDevice device, unsigned int *count, void *out, size_t
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses(nvmlDevice device, unsigned int *count, struct process_v1 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, struct process_v1 *out)
 {
     NVML_ENTER_DEVICE(device);
     return list(device, count, out, sizeof(*out));
 }
 
-EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice device, unsigned int *count, struct process_v2 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, struct process_v2 *out)
 {
     NVML_ENTER_DEVICE(device);
     return list(device, count, out, sizeof(*out));
 }
 
-EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice device, unsigned int *count, struct process_v2 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, struct process_v2 *out)
 {
     NVML_ENTER_DEVICE(device);
     return list(device, count, out, sizeof(*out));
@@ -88,7 +88,7 @@ EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice device, uns
 
 /* No program here draws, and none runs under MPS. */
 #define NOBODY(name)                                                            \
-    EXPORT nvmlReturn name(nvmlDevice device, unsigned int *count, void *out)   \
+    EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned int *count, void *out)   \
     {                                                                           \
         NVML_ENTER_DEVICE(device);                                              \
         (void)out;                                                              \
@@ -114,7 +114,7 @@ struct detail_list_v1 {
     struct detail_v1 *rows;
 };
 
-EXPORT nvmlReturn nvmlDeviceGetRunningProcessDetailList(nvmlDevice device, struct detail_list_v1 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, struct detail_list_v1 *out)
 {
     NVML_ENTER_DEVICE(device);
     struct user users[MAX_PROCS];
@@ -157,7 +157,7 @@ struct utilisation_sample {
     unsigned int sm, memory, encoder, decoder;
 };
 
-EXPORT nvmlReturn nvmlDeviceGetProcessUtilization(nvmlDevice device, struct utilisation_sample *out, unsigned int *count,
+EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, struct utilisation_sample *out, unsigned int *count,
                                                   unsigned long long seen_us)
 {
     NVML_ENTER_DEVICE(device);
@@ -190,7 +190,7 @@ struct utilisation_list_v1 {
     struct utilisation_info_v1 *rows;
 };
 
-EXPORT nvmlReturn nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice device, struct utilisation_list_v1 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, struct utilisation_list_v1 *out)
 {
     NVML_ENTER_DEVICE(device);
     struct utilisation_sample samples[MAX_PROCS];

@@ -132,7 +132,7 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     if (!effect)
         return CUDA_ERROR_OUT_OF_MEMORY;
     effect->value = address;
-    return enqueue(stream, CU_NODE_MEM_FREE, &(struct op){.kind = OP_MARK}, effect, NULL);
+    return enqueue(stream, CU_GRAPH_NODE_TYPE_MEM_FREE, &(struct op){.kind = OP_MARK}, effect, NULL);
 }
 
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
