@@ -10,9 +10,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent.h"
+#include "capture.h"
 #include "gate.h"
+#include "marking.h"
+#include "pass.h"
 #include "real.h"
 #include "settings.h"
+#include "watching.h"
 
 #define TAIL_AGE_NS (MS * 3 / 10) /* a stream that got nothing for so long gets a marker behind its last launch */
 #define TELL_EVERY_NS (50 * MS)

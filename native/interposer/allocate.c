@@ -1,5 +1,8 @@
 /* Linear memory. So that every tenant can have the whole card, native allocations become managed ones, which the driver moves
  * out while others run. What is captured is only counted when its graph is made executable (graph.c). */
+#include "capture.h"
+#include "gates.h"
+#include "lane.h"
 #include "memory.h"
 #include "own.h"
 #include "real.h"

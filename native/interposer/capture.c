@@ -1,6 +1,7 @@
 /* Stream capture: what is captured does not run, so it is neither gated nor counted. */
-#include "gate.h"
+#include "capture.h"
 #include "own.h"
+#include "pass.h"
 #include "real.h"
 
 atomic_int captures;

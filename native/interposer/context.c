@@ -1,7 +1,8 @@
 /* Contexts and streams that come, go, and are made current: what is remembered of them must go with them. */
 #include <string.h>
 
-#include "gate.h"
+#include "capture.h"
+#include "lane.h"
 #include "memory.h"
 #include "own.h"
 #include "real.h"
@@ -126,48 +127,4 @@ CUresult own_cuStreamDestroy_v2(CUstream stream)
     capture_stream_ends(stream);
     lanes_end_stream(stream);
     return real.cuStreamDestroy_v2(stream);
-}
-
-/* Before the program waits, what it waits for is marked: when that ended is then known exactly. */
-
-CUresult own_cuStreamSynchronize(CUstream stream)
-{
-    struct wait wait;
-    gates_wait_begins_for(stream, &wait);
-    CUresult result = real.cuStreamSynchronize(stream);
-    wait.failed = result != CUDA_SUCCESS;
-    gates_wait_ends(&wait);
-    return result;
-}
-
-CUresult own_cuEventSynchronize(CUevent event)
-{
-    struct wait wait = {0};
-    gates_wait_begins(&wait);
-    CUresult result = real.cuEventSynchronize(event);
-    wait.failed = result != CUDA_SUCCESS;
-    gates_wait_ends(&wait);
-    return result;
-}
-
-CUresult own_cuCtxSynchronize(void)
-{
-    struct wait wait = {0};
-    gates_wait_begins(&wait);
-    CUresult result = real.cuCtxSynchronize();
-    if (result == CUDA_SUCCESS)
-        gates_waited_for_context(NULL);
-    gates_wait_ends(&wait);
-    return result;
-}
-
-CUresult own_cuCtxSynchronize_v2(CUcontext ctx)
-{
-    struct wait wait = {0};
-    gates_wait_begins(&wait);
-    CUresult result = real.cuCtxSynchronize_v2(ctx);
-    if (result == CUDA_SUCCESS)
-        gates_waited_for_context(ctx);
-    gates_wait_ends(&wait);
-    return result;
 }

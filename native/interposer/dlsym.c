@@ -10,10 +10,10 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-#include "gate.h"
 #include "hooks.h"
 #include "real.h"
 #include "settings.h"
+#include "start.h"
 
 typedef void *(*dlsym_function)(void *, const char *);
 

@@ -1,6 +1,7 @@
 /* Memory of graphs: what the nodes of an executable graph allocate counts once for it, from its making to its end. */
 #include <stdlib.h>
 
+#include "gates.h"
 #include "memory.h"
 #include "own.h"
 #include "real.h"

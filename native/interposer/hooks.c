@@ -8,8 +8,11 @@
 #include "hooks.h"
 #include "memory.h"
 #include "own.h"
+#include "pass.h"
 #include "real.h"
 #include "settings.h"
+#include "start.h"
+#include "synchronize.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define LIKELY(condition) __builtin_expect(condition, 1)

@@ -2,8 +2,15 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "gate.h"
+#include "cancel.h"
+#include "capture.h"
+#include "clock.h"
+#include "gates.h"
+#include "lane.h"
+#include "marking.h"
+#include "pass.h"
 #include "real.h"
+#include "worked.h"
 
 #define MAX_CLOCKS 64 /* contexts; the work of more is not timed as well */
 

@@ -1,5 +1,5 @@
 /* Launches of old, which have no twin for a default stream per thread, and the one that is for several GPUs at once. */
-#include "gate.h"
+#include "gates.h"
 #include "own.h"
 #include "real.h"
 

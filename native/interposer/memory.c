@@ -2,9 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "memory.h"
 #include "real.h"
 #include "settings.h"
+#include "start.h"
 
 #define BUCKETS 16384
 

@@ -1,4 +1,5 @@
 /* Memory that is not linear, or has a handle of its own: virtual memory, arrays, executable graphs. All of it stays native. */
+#include "gates.h"
 #include "memory.h"
 #include "own.h"
 #include "real.h"

@@ -4,10 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gate.h"
+#include "cancel.h"
+#include "capture.h"
+#include "gates.h"
+#include "lane.h"
 #include "memory.h"
 #include "real.h"
 #include "settings.h"
+#include "start.h"
 
 enum { NOT_STARTED, ON, OFF };
 

@@ -1,4 +1,6 @@
 /* What the program sees of the GPU's memory: its pod's part. */
+#include "cancel.h"
+#include "gates.h"
 #include "memory.h"
 #include "own.h"
 #include "real.h"

@@ -2,6 +2,7 @@
 #include "worked.h"
 
 #include "gate.h"
+#include "lane.h"
 
 #define MEASURE_EVERY_NS (MS / 4)
 #define ALIKE_MORE_NS (MS / 4)

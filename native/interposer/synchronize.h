@@ -1,0 +1,24 @@
+/* The program's waits for the GPU. What is waited for is marked, so that it is known when it ended. */
+#ifndef INTERPOSER_SYNCHRONIZE_H
+#define INTERPOSER_SYNCHRONIZE_H
+
+#include "gate.h"
+
+#pragma GCC visibility push(hidden)
+
+struct wait { /* of the program, for one stream or for who knows what */
+    CUstream stream;
+    struct gate *gate; /* the stream's, if it is for one */
+    struct lane *lane;
+    int cancellable;
+    bool failed; /* so nothing is known to have ended */
+};
+/* The program is about to wait: what it waits for is to be marked, before or, where only this thread can, afterwards. */
+void gates_wait_begins(struct wait *wait);
+void gates_wait_begins_for(CUstream stream, struct wait *wait);
+void gates_waited_for_context(CUcontext ctx);
+void gates_wait_ends(struct wait *wait);
+
+#pragma GCC visibility pop
+
+#endif
