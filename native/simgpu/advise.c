@@ -1,7 +1,9 @@
 /* Advice about managed memory, and moving it ahead of its use. */
 #include <string.h>
 
+#include "alloc.h"
 #include "driver.h"
+#include "stream.h"
 
 static CUresult find_managed(CUdeviceptr address, size_t count, struct alloc **out)
 {

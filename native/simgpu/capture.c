@@ -10,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "graph.h"
+#include "stream.h"
 
 struct capture {
     struct capture *next;

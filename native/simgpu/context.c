@@ -4,7 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "module.h"
+#include "stream.h"
 
 _Thread_local struct context *context_stack[MAX_STACK];
 _Thread_local int context_depth;

@@ -2,7 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
+#include "work.h"
 
 enum place { PAGEABLE, PINNED, ON_CARD, ON_OTHER_CARD };
 

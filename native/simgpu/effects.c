@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "driver.h"
+#include "effect.h"
 
 #define POLL_FIRST_NS 50000ULL
 #define POLL_LAST_NS 1000000ULL

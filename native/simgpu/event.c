@@ -2,7 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
 
 static int take_index(struct device *device)
 {

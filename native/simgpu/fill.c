@@ -1,5 +1,8 @@
 /* The memset family: a fill costs its bytes' bandwidth; up to a mebibyte is really written. */
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
+#include "work.h"
 
 CUresult fill_op(struct context *ctx, const CUDA_MEMSET_NODE_PARAMS *params, struct op *op, struct effect **effect)
 {

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "driver.h"
+#include "effect.h"
+#include "graph.h"
 
 struct effect *copy_effect(const struct effect *effect)
 {

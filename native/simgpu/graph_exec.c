@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "graph.h"
+#include "stream.h"
 
 struct graph_exec {
     uint32_t magic;

@@ -3,7 +3,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "alloc.h"
 #include "driver.h"
+#include "effect.h"
+#include "graph.h"
+#include "work.h"
 
 #define GRANULE 512
 

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "driver.h"
+#include "stream.h"
 
 #define PAGE 4096
 

@@ -1,7 +1,12 @@
 /* Launches: what a kernel will cost, from its name, its threads and the memory its pointers reach. */
 #include <string.h>
 
+#include "alloc.h"
 #include "driver.h"
+#include "effect.h"
+#include "module.h"
+#include "stream.h"
+#include "work.h"
 
 #define UNKNOWN_BYTES_PER_THREAD 8
 

@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
 
 #define GRANULE 512
 

@@ -2,7 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
 
 _Thread_local bool null_is_per_thread;
 static _Thread_local struct stream *per_thread[MAX_CARDS];

@@ -1,5 +1,7 @@
 /* Handing ops to a card, and waiting for them. */
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
 
 #define HORIZON_NS 50000000ULL   /* a sleeper looks again at least this often, to notice the dead */
 #define FOREIGN_POLL_NS 500000ULL
