@@ -9,9 +9,9 @@ bool agent_start(struct gate *gate);
 /* With the gate's lock held: GPU time begins to be used. */
 void bill_begin(struct gate *gate, uint64_t now_ns);
 /* With the gate's lock held, after a wait: what would be lost if the program ended now is told. */
-void bill_tell_burst(struct gate *gate, uint64_t now_ns);
+void bill_report_burst(struct gate *gate, uint64_t now_ns);
 /* With the gate's lock held: what is left to tell when the program ends. */
-void bill_tell_last(struct gate *gate);
+void bill_report_last(struct gate *gate);
 #pragma GCC visibility pop
 
 #endif

@@ -1,6 +1,6 @@
 /* Stream capture: what is captured does not run, so it is neither gated nor counted. */
 #include "capture.h"
-#include "own.h"
+#include "handlers.h"
 #include "pass.h"
 #include "real.h"
 
@@ -81,32 +81,32 @@ void capture_stream_ends(CUstream stream)
         ends();
 }
 
-CUresult own_cuStreamBeginCapture(CUstream stream)
+CUresult handle_cuStreamBeginCapture(CUstream stream)
 {
     begins();
     return began(real.cuStreamBeginCapture(stream));
 }
 
-CUresult own_cuStreamBeginCapture_v2(CUstream stream, int mode)
+CUresult handle_cuStreamBeginCapture_v2(CUstream stream, int mode)
 {
     begins();
     return began(real.cuStreamBeginCapture_v2(stream, mode));
 }
 
-CUresult own_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *needs, const void *edges,
-                                         size_t count, int mode)
+CUresult handle_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *needs, const void *edges,
+                                            size_t count, int mode)
 {
     begins();
     return began(real.cuStreamBeginCaptureToGraph(stream, graph, needs, edges, count, mode));
 }
 
-CUresult own_cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *callback, void *data)
+CUresult handle_cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *callback, void *data)
 {
     begins();
     return began(real.cuStreamBeginRecaptureToGraph(stream, mode, graph, callback, data));
 }
 
-CUresult own_cuStreamBeginCaptureToCig(CUstream stream, void *params)
+CUresult handle_cuStreamBeginCaptureToCig(CUstream stream, void *params)
 {
     begins();
     CUresult result = began(real.cuStreamBeginCaptureToCig(stream, params));
@@ -115,7 +115,7 @@ CUresult own_cuStreamBeginCaptureToCig(CUstream stream, void *params)
     return result;
 }
 
-CUresult own_cuStreamEndCaptureToCig(CUstream stream)
+CUresult handle_cuStreamEndCaptureToCig(CUstream stream)
 {
     CUresult result = real.cuStreamEndCaptureToCig(stream);
     if (result == CUDA_SUCCESS && replace_for_graphics(stream, NULL))
@@ -123,7 +123,7 @@ CUresult own_cuStreamEndCaptureToCig(CUstream stream)
     return result;
 }
 
-CUresult own_cuStreamEndCapture(CUstream stream, CUgraph *graph)
+CUresult handle_cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     bool was_capturing = is_capturing(stream);
     CUresult result = real.cuStreamEndCapture(stream, graph);

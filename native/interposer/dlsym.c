@@ -51,10 +51,10 @@ __attribute__((used, visibility("hidden"))) struct answer_or_jump nvshare_dlsym(
     if (!begins_with(name, "cu") && !begins_with(name, "nvml"))
         return to_real;
     void *ours = hook_of_symbol(name);
-    if (!ours || !library_on())
+    if (!ours || !library_is_on())
         return to_real;
     void *found = to_real.jump(handle, name); /* of a handle it is the same whoever asks */
-    return (struct answer_or_jump){real_is_drivers(found) ? ours : found, NULL};
+    return (struct answer_or_jump){real_is_in_driver(found) ? ours : found, NULL};
 }
 
 #if defined(__x86_64__)

@@ -133,7 +133,7 @@ static void enter_unpaced(struct gate *gate, struct lane *lane, struct ticket *t
 {
     gate->used_lately = true;
     lane_passed(lane, ticket->entered_ns);
-    bool is_measured = lane->stretch_ns || burst_is_measured(&gate->worked, ticket->entered_ns);
+    bool is_measured = lane->stretch_ns || burst_is_measured(&gate->gpu_time, ticket->entered_ns);
     if (is_measured && !lane->stretch_ns) {
         ticket->first = lane->dense == 0;
         lane->dense -= !ticket->first;
@@ -214,8 +214,8 @@ static void call_ended(struct gate *gate, struct lane *lane, const struct ticket
         lane_mark_if_due(lane, ticket->entered_ns, false);
     else if ((ticket->first || lane->per_thread) && !ticket->blocking)
         lane_mark_launch(lane, now_ns);
-    if (gate->worked.measuring)
-        gate->worked.marking_ns = clock_ns() - now_ns;
+    if (gate->gpu_time.measuring)
+        gate->gpu_time.marking_ns = clock_ns() - now_ns;
     pthread_mutex_unlock(&gate->lock);
 }
 

@@ -21,7 +21,7 @@
 #include "descriptor.h"
 #include "lane.h"
 #include "session.h"
-#include "worked.h"
+#include "gpu_time.h"
 
 #define GAP_NS (2 * MS)
 #define TICK_NS MS
@@ -42,10 +42,10 @@ struct gate {
     bool open, paced, shallow;
     atomic_bool is_paced; /* the same, for who does not hold the lock */
     /* the bill */
-    uint64_t busy_ns, busy_since_ns, done_ns, kernel_ns, told_ns;
-    bool working, told_idle;
-    struct worked worked;
-    uint64_t told_worked_ns;
+    uint64_t busy_ns, busy_since_ns, done_ns, kernel_ns, reported_ns;
+    bool working, reported_idle;
+    struct gpu_time gpu_time;
+    uint64_t reported_worked_ns;
     bool advanced; /* some work has ended since waiting threads were last told */
     unsigned int inside; /* calls under way */
     /* with passes: whether anything was launched since the last look */

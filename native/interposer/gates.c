@@ -39,15 +39,15 @@ static void read_line(const char *path, char *text, size_t size)
 
 static void write_identity(struct gate *gate)
 {
-    struct identity *who = &gate->session.who;
-    snprintf(who->gpu, sizeof(who->gpu), "%s", gate->key);
-    snprintf(who->pod, sizeof(who->pod), "none");
-    snprintf(who->namespace, sizeof(who->namespace), "none");
+    struct identity *identity = &gate->session.identity;
+    snprintf(identity->gpu, sizeof(identity->gpu), "%s", gate->key);
+    snprintf(identity->pod, sizeof(identity->pod), "none");
+    snprintf(identity->namespace, sizeof(identity->namespace), "none");
     const char *host = getenv("HOSTNAME");
     if (!getenv("KUBERNETES_SERVICE_HOST") || !host)
         return;
-    snprintf(who->pod, sizeof(who->pod), "%s", host);
-    read_line("/var/run/secrets/kubernetes.io/serviceaccount/namespace", who->namespace, sizeof(who->namespace));
+    snprintf(identity->pod, sizeof(identity->pod), "%s", host);
+    read_line("/var/run/secrets/kubernetes.io/serviceaccount/namespace", identity->namespace, sizeof(identity->namespace));
 }
 
 static void init_lock(struct gate *gate)
@@ -78,7 +78,7 @@ static void make_gate(struct gate *gate, CUdevice device)
     if (settings.managed && !can_page)
         say("%s cannot page memory: allocations stay native, and must fit beside those of others", gate->key);
     gate->made_ns = clock_ns();
-    session_begin(&gate->session, gate->made_ns);
+    session_init(&gate->session, gate->made_ns);
     gate->started = agent_start(gate);
     if (!gate->started)
         say("cannot start a thread for %s: it is used ungated", gate->key);
@@ -144,14 +144,14 @@ void gates_forget(void)
 }
 
 /* Nobody is waited for: who holds a lock now may never give it back. */
-void gates_say_last(void)
+void gates_report_last(void)
 {
     int count = atomic_load(&gates_made);
     for (int i = 0; i < count; i++) {
         struct gate *gate = &gates[i];
         if (!atomic_load(&gate->is_used) || pthread_mutex_trylock(&gate->lock) != 0)
             continue;
-        bill_tell_last(gate);
+        bill_report_last(gate);
         pthread_mutex_unlock(&gate->lock);
     }
 }

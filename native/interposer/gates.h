@@ -18,7 +18,7 @@ struct gate *gates_at(int number);
 /* In a forked child. */
 void gates_forget(void);
 /* The program ends. */
-void gates_say_last(void);
+void gates_report_last(void);
 #pragma GCC visibility pop
 
 #endif

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "gate.h"
+#include "handlers.h"
 #include "hooks.h"
 #include "memory.h"
-#include "own.h"
 #include "pass.h"
 #include "real.h"
 #include "settings.h"
@@ -25,44 +25,44 @@ static inline CUstream per_thread(CUstream stream)
 
 /* With a pass it is two comparisons and a jump, with credit a few more. What needs more registers, or a frame of its own, is
  * kept out of the way. */
-#define GATED_WAYS(symbol, key, parameters, arguments)                                  \
-    static __attribute__((noinline)) CUresult gated_##symbol parameters                 \
-    {                                                                                   \
-        struct ticket ticket;                                                           \
-        unsigned int place = second_place(key);                                         \
-        if (real.symbol && (has_pass(key, place) || spends_credit(key, place)))         \
-            return real.symbol arguments;                                               \
-        gate_enter(key, false, &ticket);                                                \
-        CUresult result = real.symbol ? real.symbol arguments : MISSING;                \
-        gate_leave(&ticket);                                                            \
-        return result;                                                                  \
-    }                                                                                   \
-    static __attribute__((noinline)) CUresult paced_##symbol parameters                 \
-    {                                                                                   \
-        if (real.symbol && spends_credit(key, first_place(key)))                        \
-            return real.symbol arguments;                                               \
-        return gated_##symbol arguments;                                                \
+#define GATED_WAYS(symbol, key, parameters, arguments)                          \
+    static __attribute__((noinline)) CUresult gated_##symbol parameters         \
+    {                                                                           \
+        struct ticket ticket;                                                   \
+        unsigned int place = second_place(key);                                 \
+        if (real.symbol && (has_pass(key, place) || spends_credit(key, place))) \
+            return real.symbol arguments;                                       \
+        gate_enter(key, false, &ticket);                                        \
+        CUresult result = real.symbol ? real.symbol arguments : MISSING;        \
+        gate_leave(&ticket);                                                    \
+        return result;                                                          \
+    }                                                                           \
+    static __attribute__((noinline)) CUresult paced_##symbol parameters         \
+    {                                                                           \
+        if (real.symbol && spends_credit(key, first_place(key)))                \
+            return real.symbol arguments;                                       \
+        return gated_##symbol arguments;                                        \
     }
-#define GATED_FUNCTION(symbol, key, parameters, arguments)                              \
-    GATED_WAYS(symbol, key, parameters, arguments)                                      \
-    EXPORT CUresult symbol parameters;                                                  \
-    EXPORT CUresult symbol parameters                                                   \
-    {                                                                                   \
-        if (LIKELY(has_pass(key, first_place(key)) && real.symbol))                     \
-            return real.symbol arguments;                                               \
-        return paced_##symbol arguments;                                                \
+#define GATED_FUNCTION(symbol, key, parameters, arguments)          \
+    GATED_WAYS(symbol, key, parameters, arguments)                  \
+    EXPORT CUresult symbol parameters;                              \
+    EXPORT CUresult symbol parameters                               \
+    {                                                               \
+        if (LIKELY(has_pass(key, first_place(key)) && real.symbol)) \
+            return real.symbol arguments;                           \
+        return paced_##symbol arguments;                            \
     }
-#define FILL_FUNCTION(symbol, twin, key, parameters, arguments, twin_arguments)         \
-    GATED_WAYS(symbol, key, parameters, arguments)                                      \
-    EXPORT CUresult symbol parameters;                                                  \
-    EXPORT CUresult symbol parameters                                                   \
-    {                                                                                   \
-        CUstream on = key;                                                              \
-        if (real.twin && memory_became_managed(dst))                                    \
-            return twin twin_arguments;                                                 \
-        if (has_pass(key, first_place(key)) && real.symbol)                             \
-            return real.symbol arguments;                                               \
-        return paced_##symbol arguments;                                                \
+#define FILL_FUNCTION(symbol, twin, key, parameters, arguments, twin_arguments) \
+    GATED_WAYS(symbol, key, parameters, arguments)                              \
+    EXPORT CUresult symbol parameters;                                          \
+    EXPORT CUresult symbol parameters                                           \
+    {                                                                           \
+        CUstream on = key;                                                      \
+        if (real.twin && memory_is_made_managed(dst))                           \
+            return twin twin_arguments;                                         \
+        if (has_pass(key, first_place(key)) && real.symbol)                     \
+            return real.symbol arguments;                                       \
+        return paced_##symbol arguments;                                        \
     }
 /* It waits for its own end, so it is also the program's wait for the stream. */
 #define BLOCKING_FUNCTION(symbol, key, parameters, arguments)                              \
@@ -79,57 +79,57 @@ static inline CUstream per_thread(CUstream stream)
             return real.symbol arguments;                                                  \
         if (!passes)                                                                       \
             gate_enter(key, true, &ticket);                                                \
-        gates_wait_begins_for(key, &wait);                                                 \
+        stream_wait_begins(key, &wait);                                                    \
         CUresult result = real.symbol arguments;                                           \
         wait.failed = result != CUDA_SUCCESS;                                              \
-        gates_wait_ends(&wait);                                                            \
+        wait_ends(&wait);                                                                  \
         if (!passes)                                                                       \
             gate_leave(&ticket);                                                           \
         return result;                                                                     \
     }
-#define OWN_FUNCTION(symbol, parameters, arguments, handle)             \
-    EXPORT CUresult symbol parameters;                                  \
-    EXPORT CUresult symbol parameters                                   \
-    {                                                                   \
-        bool on = library_start();                                      \
-        if (!real.symbol)                                               \
-            return MISSING;                                             \
-        if (!on)                                                        \
-            return real.symbol arguments;                               \
-        handle                                                          \
+#define HANDLED_FUNCTION(symbol, parameters, arguments, body)   \
+    EXPORT CUresult symbol parameters;                          \
+    EXPORT CUresult symbol parameters                           \
+    {                                                           \
+        bool on = library_start();                              \
+        if (!real.symbol)                                       \
+            return MISSING;                                     \
+        if (!on)                                                \
+            return real.symbol arguments;                       \
+        body                                                    \
     }
-#define NVML_FUNCTION(symbol, parameters, arguments)                    \
-    EXPORT nvmlReturn_t symbol parameters;                              \
-    EXPORT nvmlReturn_t symbol parameters                               \
-    {                                                                   \
-        bool on = library_on();                                         \
-        real_find_nvml();                                               \
-        if (!real.symbol)                                               \
-            return NVML_ERROR_FUNCTION_NOT_FOUND;                       \
-        return on ? own_##symbol arguments : real.symbol arguments;     \
+#define NVML_FUNCTION(symbol, parameters, arguments)                   \
+    EXPORT nvmlReturn_t symbol parameters;                             \
+    EXPORT nvmlReturn_t symbol parameters                              \
+    {                                                                  \
+        bool on = library_is_on();                                     \
+        real_find_nvml();                                              \
+        if (!real.symbol)                                              \
+            return NVML_ERROR_FUNCTION_NOT_FOUND;                      \
+        return on ? handle_##symbol arguments : real.symbol arguments; \
     }
 
 #define GATED(symbol, name, since, variant, stream, parameters, arguments) \
     GATED_FUNCTION(symbol, stream, parameters, arguments)                  \
     GATED_FUNCTION(symbol##_##variant, per_thread(stream), parameters, arguments)
-#define FILL(symbol, twin, name, since, variant, parameters, arguments, twin_arguments)  \
-    FILL_FUNCTION(symbol, twin, NULL, parameters, arguments, twin_arguments)             \
+#define FILL(symbol, twin, name, since, variant, parameters, arguments, twin_arguments) \
+    FILL_FUNCTION(symbol, twin, NULL, parameters, arguments, twin_arguments)            \
     FILL_FUNCTION(symbol##_##variant, twin, CU_STREAM_PER_THREAD, parameters, arguments, twin_arguments)
 #define BLOCKING(symbol, name, since, variant, parameters, arguments) \
     BLOCKING_FUNCTION(symbol, NULL, parameters, arguments)            \
     BLOCKING_FUNCTION(symbol##_##variant, CU_STREAM_PER_THREAD, parameters, arguments)
-#define OWN(symbol, name, since, parameters, arguments) \
-    OWN_FUNCTION(symbol, parameters, arguments, return own_##symbol arguments;)
-#define OWN_STREAM(symbol, name, since, variant, parameters, arguments)           \
-    OWN_FUNCTION(symbol, parameters, arguments, return own_##symbol arguments;)   \
-    OWN_FUNCTION(symbol##_##variant, parameters, arguments, stream = per_thread(stream); return own_##symbol arguments;)
+#define HANDLED(symbol, name, since, parameters, arguments) \
+    HANDLED_FUNCTION(symbol, parameters, arguments, return handle_##symbol arguments;)
+#define HANDLED_STREAM(symbol, name, since, variant, parameters, arguments)            \
+    HANDLED_FUNCTION(symbol, parameters, arguments, return handle_##symbol arguments;) \
+    HANDLED_FUNCTION(symbol##_##variant, parameters, arguments, stream = per_thread(stream); return handle_##symbol arguments;)
 #define NVML(symbol, parameters, arguments) NVML_FUNCTION(symbol, parameters, arguments)
 #include "hooks.def"
 #undef GATED
 #undef FILL
 #undef BLOCKING
-#undef OWN
-#undef OWN_STREAM
+#undef HANDLED
+#undef HANDLED_STREAM
 #undef NVML
 
 #define ROW(symbol, name, since, twin) {#symbol, name, since, twin, (void *)symbol, (void *)&real.symbol},
@@ -137,8 +137,8 @@ static inline CUstream per_thread(CUstream stream)
     ROW(symbol, name, since, false) ROW(symbol##_##variant, name, since, true)
 #define BLOCKING(symbol, name, since, variant, parameters, arguments) \
     ROW(symbol, name, since, false) ROW(symbol##_##variant, name, since, true)
-#define OWN(symbol, name, since, parameters, arguments) ROW(symbol, name, since, false)
-#define OWN_STREAM(symbol, name, since, variant, parameters, arguments) \
+#define HANDLED(symbol, name, since, parameters, arguments) ROW(symbol, name, since, false)
+#define HANDLED_STREAM(symbol, name, since, variant, parameters, arguments) \
     ROW(symbol, name, since, false) ROW(symbol##_##variant, name, since, true)
 #define NVML(symbol, parameters, arguments) ROW(symbol, NULL, 0, false)
 static const struct hook {
@@ -211,7 +211,7 @@ void *hook_instead_of(void *found, const char *name, int version, bool is_per_th
 
 #define FLAG_PER_THREAD 2
 
-CUresult own_cuGetProcAddress(const char *name, void **function, int version, uint64_t flags)
+CUresult handle_cuGetProcAddress(const char *name, void **function, int version, uint64_t flags)
 {
     CUresult result = real.cuGetProcAddress(name, function, version, flags);
     if (result == CUDA_SUCCESS && name && function && *function)
@@ -219,7 +219,7 @@ CUresult own_cuGetProcAddress(const char *name, void **function, int version, ui
     return result;
 }
 
-CUresult own_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status)
+CUresult handle_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status)
 {
     CUresult result = real.cuGetProcAddress_v2(name, function, version, flags, status);
     if (result == CUDA_SUCCESS && name && function && *function)

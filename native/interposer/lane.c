@@ -6,11 +6,11 @@
 #include "capture.h"
 #include "clock.h"
 #include "gates.h"
+#include "gpu_time.h"
 #include "lane.h"
 #include "marking.h"
 #include "pass.h"
 #include "real.h"
-#include "worked.h"
 
 #define MAX_CLOCKS 64 /* contexts; the work of more is not timed as well */
 

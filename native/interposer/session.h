@@ -24,7 +24,7 @@
 
 #include "clock.h"
 #include "wire.h"
-#include "worked.h"
+#include "gpu_time.h"
 
 #define OUT_FRAMES 64
 #define AWAY_NS (5 * SECOND)
@@ -39,26 +39,26 @@
 enum phase { AWAY, REGISTERING, RESUMING, READY, DENIED };
 enum answer { UNANSWERED, GRANTED, DENIED_MEMORY };
 
-struct asking { /* one request for memory, on the stack of who waits for it */
-    uint64_t asked_bytes, seq, limit_bytes, used_bytes;
+struct reservation { /* one request for memory, on the stack of who waits for it */
+    uint64_t requested_bytes, seq, limit_bytes, used_bytes;
     enum answer answer;
-    struct asking *next;
+    struct reservation *next;
 };
 
 struct session {
-    struct identity who;
+    struct identity identity;
     enum phase phase;
     uint8_t out[OUT_FRAMES * FRAME_BYTES];
     size_t out_bytes;
     bool broken; /* the daemon does not read, or speaks another language: of no more use */
-    bool foreign_told; /* that it does, since one of ours last answered */
+    bool foreign_reported; /* that it does, since one of ours last answered */
     char refusal[20]; /* why the daemon refused it, until one takes it in */
     bool crowded;     /* and that was for want of room */
     uint64_t client_id, epoch;
     /* what the daemon told */
     bool scheduling_off, others_wait, limited_present, shallow;
     int core_percent;
-    bool limit_told;
+    bool limit_known;
     uint64_t memory_limit_bytes; /* 0: none */
     uint64_t memory_source; /* who set it, as TERMS numbers it; 0: not told */
     /* the lock */
@@ -71,13 +71,13 @@ struct session {
     uint64_t used_bytes, resumed_bytes; /* the second: as RESUME told it */
     bool leased, lease_is_unlimited, report_due;
     uint64_t lease_generation, lease_bytes, report_at_ns;
-    struct asking *first_asking, *last_asking;
+    struct reservation *first_reservation, *last_reservation;
     uint64_t reserve_seq, answered_seq;
     /* the connection */
     uint64_t silent_since_ns, alive_at_ns, alive_seq;
     uint64_t ready_ns; /* when a daemon last took it in */
     uint64_t unreachable_ns; /* since when nobody takes connections; 0: somebody does */
-    uint64_t put_off_ns; /* until when it was, as far as is known: who asked before counts as having asked then */
+    uint64_t deferred_ns; /* until when it was, as far as is known: who asked before counts as having asked then */
 };
 
 struct bill { /* since registration: what is billed, with short gaps; since the last completion; the longest kernel lately */
@@ -86,12 +86,12 @@ struct bill { /* since registration: what is billed, with short gaps; since the 
     uint64_t slots_end, slots[SLOT_WORDS]; /* and when, lately */
 };
 
-void session_begin(struct session *s, uint64_t now_ns);
+void session_init(struct session *s, uint64_t now_ns);
 void session_connected(struct session *s, struct bill bill, uint64_t now_ns);
 void session_disconnected(struct session *s, uint64_t now_ns);
 void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns);
 /* The GPU is being drained: ask again. */
-bool session_put_off(const struct session *s);
+bool session_is_deferred(const struct session *s);
 /* Nobody takes connections. */
 void session_unreachable(struct session *s, uint64_t now_ns);
 bool session_may_run(const struct session *s);
@@ -101,16 +101,16 @@ bool session_keeps_pace(const struct session *s, uint64_t now_ns);
 void session_wait(struct session *s, uint64_t now_ns);
 void session_stop_waiting(struct session *s);
 void session_end_turn(struct session *s, struct bill bill);
-void session_tell_busy(struct session *s, struct bill bill);
+void session_report_busy(struct session *s, struct bill bill);
 /* Does what is due; the time when it wants to be called again. */
 uint64_t session_tick(struct session *s, uint64_t now_ns);
 
 /* May this much more be allocated? The answer is there at once, or comes later. */
-void session_ask(struct session *s, struct asking *asking, uint64_t now_ns);
+void session_reserve(struct session *s, struct reservation *reservation, uint64_t now_ns);
 /* Much more is used than before; by the answer all is read that the daemon has to say to that. */
-void session_tell_growth(struct session *s, struct asking *question);
+void session_report_growth(struct session *s, struct reservation *question);
 /* Nobody answered in time: decide by what this process knows. */
-void session_judge(struct session *s, struct asking *asking, uint64_t now_ns);
+void session_decide(struct session *s, struct reservation *reservation, uint64_t now_ns);
 void session_free(struct session *s, uint64_t freed_bytes, uint64_t now_ns);
 /* The time by which it must be decided without the daemon, if it was asked at that time. */
 uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns);

@@ -13,31 +13,31 @@
 
 #define ANSWER_NS (6 * AWAY_NS) /* of however many daemons */
 
-static void tell_used(struct session *s)
+static void report_used(struct session *s)
 {
     s->report_at_ns = NEVER;
     if (s->phase == READY)
-        session_say(s, MEM_USED, s->used_bytes, s->answered_seq);
+        session_notify(s, MEM_USED, s->used_bytes, s->answered_seq);
 }
 
 static void used_changed(struct session *s, uint64_t now_ns)
 {
     if (!s->leased)
-        tell_used(s);
+        report_used(s);
     else if (s->report_at_ns == NEVER)
         s->report_at_ns = now_ns + REPORT_MEMORY_NS;
 }
 
-uint64_t session_report(struct session *s, uint64_t now_ns)
+uint64_t session_report_if_due(struct session *s, uint64_t now_ns)
 {
     if (s->report_at_ns != NEVER && s->report_at_ns <= now_ns)
-        tell_used(s);
+        report_used(s);
     return s->report_at_ns;
 }
 
 uint64_t session_limit_bytes(const struct session *s)
 {
-    return s->limit_told ? s->memory_limit_bytes : settings.memory_limit_bytes;
+    return s->limit_known ? s->memory_limit_bytes : settings.memory_limit_bytes;
 }
 
 const char *session_limit_origin(const struct session *s)
@@ -55,10 +55,10 @@ const char *session_limit_origin(const struct session *s)
     bool is_told = s->memory_source && s->memory_source < sizeof(origins) / sizeof(origins[0]);
     if (is_told)
         return origins[s->memory_source];
-    return !s->limit_told && settings.memory_limit_bytes ? origins[5] : "";
+    return !s->limit_known && settings.memory_limit_bytes ? origins[5] : "";
 }
 
-static bool decide(struct session *s, struct asking *asking)
+static bool decide(struct session *s, struct reservation *reservation)
 {
     uint64_t most_bytes = session_limit_bytes(s);
     bool unlimited = most_bytes == 0;
@@ -67,51 +67,51 @@ static bool decide(struct session *s, struct asking *asking)
         most_bytes = s->lease_bytes;
         unlimited = false;
     }
-    bool fits = unlimited || (asking->asked_bytes <= most_bytes && s->used_bytes <= most_bytes - asking->asked_bytes);
-    asking->answer = fits ? GRANTED : DENIED_MEMORY;
-    asking->limit_bytes = most_bytes;
-    asking->used_bytes = s->used_bytes;
+    bool fits = unlimited || (reservation->requested_bytes <= most_bytes && s->used_bytes <= most_bytes - reservation->requested_bytes);
+    reservation->answer = fits ? GRANTED : DENIED_MEMORY;
+    reservation->limit_bytes = most_bytes;
+    reservation->used_bytes = s->used_bytes;
     if (fits)
-        s->used_bytes += asking->asked_bytes;
+        s->used_bytes += reservation->requested_bytes;
     return fits;
 }
 
-static void take_out(struct session *s, struct asking *asking)
+static void take_out(struct session *s, struct reservation *reservation)
 {
-    struct asking *before = NULL;
-    for (struct asking **at = &s->first_asking; *at; before = *at, at = &(*at)->next) {
-        if (*at != asking)
+    struct reservation *before = NULL;
+    for (struct reservation **at = &s->first_reservation; *at; before = *at, at = &(*at)->next) {
+        if (*at != reservation)
             continue;
-        *at = asking->next;
-        if (s->last_asking == asking)
-            s->last_asking = before;
+        *at = reservation->next;
+        if (s->last_reservation == reservation)
+            s->last_reservation = before;
         return;
     }
 }
 
-static void put_in(struct session *s, struct asking *asking)
+static void put_in(struct session *s, struct reservation *reservation)
 {
-    if (s->last_asking)
-        s->last_asking->next = asking;
+    if (s->last_reservation)
+        s->last_reservation->next = reservation;
     else
-        s->first_asking = asking;
-    s->last_asking = asking;
-    session_ask_next(s);
+        s->first_reservation = reservation;
+    s->last_reservation = reservation;
+    session_reserve_next(s);
 }
 
-void session_ask(struct session *s, struct asking *asking, uint64_t now_ns)
+void session_reserve(struct session *s, struct reservation *reservation, uint64_t now_ns)
 {
     if ((s->leased && s->phase != RESUMING) || (s->phase == DENIED && !session_waits_for_room(s))) {
-        if (decide(s, asking))
+        if (decide(s, reservation))
             used_changed(s, now_ns);
         return;
     }
-    put_in(s, asking);
+    put_in(s, reservation);
 }
 
-void session_tell_growth(struct session *s, struct asking *question)
+void session_report_growth(struct session *s, struct reservation *question)
 {
-    tell_used(s);
+    report_used(s);
     put_in(s, question);
 }
 
@@ -119,8 +119,8 @@ uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns)
 {
     if (session_waits_for_room(s) && !s->ungated) /* as long as there is a daemon that may have some */
         return s->unreachable_ns ? s->unreachable_ns + AWAY_NS : NEVER;
-    if (asked_ns < s->put_off_ns)
-        asked_ns = s->put_off_ns;
+    if (asked_ns < s->deferred_ns)
+        asked_ns = s->deferred_ns;
     /* One that is away is not waited for any longer than since it went; one that is back may be about to answer, and one
      * after the other may die before it does. */
     uint64_t from_ns = asked_ns > s->ready_ns ? asked_ns : s->ready_ns;
@@ -134,23 +134,23 @@ void session_memory_resumed(struct session *s)
     s->leased = false;
     s->report_at_ns = NEVER;
     if (s->used_bytes != s->resumed_bytes)
-        session_say(s, MEM_USED, s->used_bytes, s->answered_seq); /* before it asks for more */
+        session_notify(s, MEM_USED, s->used_bytes, s->answered_seq); /* before it asks for more */
 }
 
-void session_judge(struct session *s, struct asking *asking, uint64_t now_ns)
+void session_decide(struct session *s, struct reservation *reservation, uint64_t now_ns)
 {
-    take_out(s, asking);
-    if (decide(s, asking))
+    take_out(s, reservation);
+    if (decide(s, reservation))
         used_changed(s, now_ns);
-    session_ask_next(s);
+    session_reserve_next(s);
 }
 
-void session_judge_all(struct session *s)
+void session_decide_all(struct session *s)
 {
-    while (s->first_asking) {
-        struct asking *asking = s->first_asking;
-        take_out(s, asking);
-        decide(s, asking);
+    while (s->first_reservation) {
+        struct reservation *reservation = s->first_reservation;
+        take_out(s, reservation);
+        decide(s, reservation);
     }
 }
 
@@ -160,42 +160,42 @@ void session_free(struct session *s, uint64_t freed_bytes, uint64_t now_ns)
     used_changed(s, now_ns);
 }
 
-void session_ask_next(struct session *s)
+void session_reserve_next(struct session *s)
 {
-    struct asking *asking = s->first_asking;
-    if (!asking || asking->seq || s->phase != READY)
+    struct reservation *reservation = s->first_reservation;
+    if (!reservation || reservation->seq || s->phase != READY)
         return;
-    asking->seq = ++s->reserve_seq;
-    session_say(s, MEM_RESERVE, asking->seq, asking->asked_bytes);
+    reservation->seq = ++s->reserve_seq;
+    session_notify(s, MEM_RESERVE, reservation->seq, reservation->requested_bytes);
 }
 
 static void answered(struct session *s, const struct message *message)
 {
     uint64_t seq = message->arguments[0];
-    struct asking *asking = s->first_asking;
+    struct reservation *reservation = s->first_reservation;
     if (seq > s->answered_seq)
         s->answered_seq = seq;
-    if (asking && asking->seq == seq) {
-        take_out(s, asking);
+    if (reservation && reservation->seq == seq) {
+        take_out(s, reservation);
         if (message->type == MEM_RESERVED) {
-            asking->answer = GRANTED;
-            s->used_bytes += asking->asked_bytes;
-            asking->used_bytes = message->arguments[2];
+            reservation->answer = GRANTED;
+            s->used_bytes += reservation->requested_bytes;
+            reservation->used_bytes = message->arguments[2];
         } else if (s->leased) {
-            decide(s, asking); /* leased while it was asked: the lease itself had left no room */
+            decide(s, reservation); /* leased while it was asked: the lease itself had left no room */
         } else {
-            asking->answer = DENIED_MEMORY;
-            asking->limit_bytes = message->arguments[1];
-            asking->used_bytes = message->arguments[2];
+            reservation->answer = DENIED_MEMORY;
+            reservation->limit_bytes = message->arguments[1];
+            reservation->used_bytes = message->arguments[2];
         }
     }
-    tell_used(s);
-    session_ask_next(s);
+    report_used(s);
+    session_reserve_next(s);
 }
 
 static void leased(struct session *s, const struct message *message)
 {
-    s->leased = s->limit_told = true;
+    s->leased = s->limit_known = true;
     s->lease_generation = message->arguments[0];
     s->lease_is_unlimited = message->arguments[2] != 0;
     s->lease_bytes = message->arguments[1];
@@ -206,7 +206,7 @@ static void limit_updated(struct session *s, uint64_t limit_bytes)
 {
     say_debug("Received UPDATE_LIMIT: %llu bytes", (unsigned long long)limit_bytes);
     s->memory_limit_bytes = limit_bytes;
-    s->limit_told = true;
+    s->limit_known = true;
     if (limit_bytes)
         say("Memory limit updated: %llu bytes (%.2f MiB)", (unsigned long long)limit_bytes, (double)limit_bytes / (1 << 20));
     else
@@ -221,7 +221,7 @@ void session_memory_received(struct session *s, const struct message *message, u
     case LEASE_RECALL:
         s->leased = false;
         s->report_at_ns = NEVER;
-        session_say(s, LEASE_RETURNED, message->arguments[0], s->used_bytes);
+        session_notify(s, LEASE_RETURNED, message->arguments[0], s->used_bytes);
         break;
     case UPDATE_LIMIT: limit_updated(s, message->memory_limit_bytes); break;
     case TERMS: s->memory_source = message->arguments[0]; break;

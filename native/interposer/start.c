@@ -38,7 +38,7 @@ static void start(void)
 
 __attribute__((destructor)) static void end(void)
 {
-    gates_say_last();
+    gates_report_last();
 }
 
 bool library_start(void)
@@ -56,7 +56,7 @@ bool library_start(void)
     return now == ON;
 }
 
-bool library_on(void)
+bool library_is_on(void)
 {
     int now = atomic_load_explicit(&state, memory_order_acquire);
     if (now != NOT_STARTED)

@@ -8,7 +8,7 @@
 /* Whether the library is on; the first call starts it. */
 bool library_start(void);
 /* The same without starting anything. */
-bool library_on(void);
+bool library_is_on(void);
 #pragma GCC visibility pop
 
 #endif

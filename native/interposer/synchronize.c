@@ -5,8 +5,8 @@
 #include "cancel.h"
 #include "capture.h"
 #include "gates.h"
+#include "handlers.h"
 #include "marking.h"
-#include "own.h"
 #include "pass.h"
 #include "real.h"
 #include "watching.h"
@@ -14,15 +14,15 @@
 /* A wait for one stream touches no other. */
 static void at_wait(struct gate *gate, const struct wait *wait, bool begins, uint64_t now_ns)
 {
-    struct worked *worked = &gate->worked;
+    struct gpu_time *time = &gate->gpu_time;
     struct lane *lane = wait->lane && lane_is_of(wait->lane, wait->stream, gate) ? wait->lane : NULL;
     bool for_all = !wait->lane;
     int mode = capture_relax();
     if (begins) {
-        worked->waiting++;
-        worked->wait_ns = now_ns;
-    } else if (worked->waiting) {
-        worked->waiting--;
+        time->waiting++;
+        time->wait_ns = now_ns;
+    } else if (time->waiting) {
+        time->waiting--;
     }
     if (gate->open && begins && lane)
         lane_mark_at_wait(lane, now_ns);
@@ -31,11 +31,11 @@ static void at_wait(struct gate *gate, const struct wait *wait, bool begins, uin
     if (gate->open && !begins && lane && !wait->failed)
         lane_was_awaited(lane, now_ns);
     if (gate->open && !begins && for_all)
-        lanes_poll_since(gate, worked->wait_ns, now_ns);
+        lanes_poll_since(gate, time->wait_ns, now_ns);
     if (gate->open && !begins && burst_ends(gate, !lane || lane->passed || gate->paced, now_ns))
         atomic_fetch_add(&pass_epoch, 1);
     if (gate->open && !begins && !gate->paced)
-        bill_tell_burst(gate, now_ns);
+        bill_report_burst(gate, now_ns);
     if (owns_lanes)
         lanes_owner_waits(gate, begins, now_ns);
     capture_restore(mode);
@@ -57,7 +57,7 @@ static void each_gate_at_wait(const struct wait *wait, bool begins)
 }
 
 /* A thread with a stream of its own is not cancelled while it waits, since everybody would wait for it to come back. */
-void gates_wait_begins(struct wait *wait)
+void wait_begins(struct wait *wait)
 {
     wait->cancellable = cancel_hold();
     each_gate_at_wait(wait, true);
@@ -65,14 +65,14 @@ void gates_wait_begins(struct wait *wait)
         cancel_restore(wait->cancellable);
 }
 
-void gates_wait_begins_for(CUstream stream, struct wait *wait)
+void stream_wait_begins(CUstream stream, struct wait *wait)
 {
     *wait = (struct wait){.stream = stream};
     wait->lane = lane_find(stream, &wait->gate);
-    gates_wait_begins(wait);
+    wait_begins(wait);
 }
 
-void gates_waited_for_context(CUcontext ctx)
+void context_was_awaited(CUcontext ctx)
 {
     CUcontext current = ctx;
     if (!ctx && (!real.cuCtxGetCurrent || real.cuCtxGetCurrent(&current) != CUDA_SUCCESS))
@@ -91,7 +91,7 @@ void gates_waited_for_context(CUcontext ctx)
 }
 
 /* What is sent with a gate's lock held must not be where the thread is cancelled. */
-void gates_wait_ends(struct wait *wait)
+void wait_ends(struct wait *wait)
 {
     int cancellable = cancel_hold();
     each_gate_at_wait(wait, false);
@@ -100,44 +100,44 @@ void gates_wait_ends(struct wait *wait)
 
 /* ---- the functions that wait */
 
-CUresult own_cuStreamSynchronize(CUstream stream)
+CUresult handle_cuStreamSynchronize(CUstream stream)
 {
     struct wait wait;
-    gates_wait_begins_for(stream, &wait);
+    stream_wait_begins(stream, &wait);
     CUresult result = real.cuStreamSynchronize(stream);
     wait.failed = result != CUDA_SUCCESS;
-    gates_wait_ends(&wait);
+    wait_ends(&wait);
     return result;
 }
 
-CUresult own_cuEventSynchronize(CUevent event)
+CUresult handle_cuEventSynchronize(CUevent event)
 {
     struct wait wait = {0};
-    gates_wait_begins(&wait);
+    wait_begins(&wait);
     CUresult result = real.cuEventSynchronize(event);
     wait.failed = result != CUDA_SUCCESS;
-    gates_wait_ends(&wait);
+    wait_ends(&wait);
     return result;
 }
 
-CUresult own_cuCtxSynchronize(void)
+CUresult handle_cuCtxSynchronize(void)
 {
     struct wait wait = {0};
-    gates_wait_begins(&wait);
+    wait_begins(&wait);
     CUresult result = real.cuCtxSynchronize();
     if (result == CUDA_SUCCESS)
-        gates_waited_for_context(NULL);
-    gates_wait_ends(&wait);
+        context_was_awaited(NULL);
+    wait_ends(&wait);
     return result;
 }
 
-CUresult own_cuCtxSynchronize_v2(CUcontext ctx)
+CUresult handle_cuCtxSynchronize_v2(CUcontext ctx)
 {
     struct wait wait = {0};
-    gates_wait_begins(&wait);
+    wait_begins(&wait);
     CUresult result = real.cuCtxSynchronize_v2(ctx);
     if (result == CUDA_SUCCESS)
-        gates_waited_for_context(ctx);
-    gates_wait_ends(&wait);
+        context_was_awaited(ctx);
+    wait_ends(&wait);
     return result;
 }

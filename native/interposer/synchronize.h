@@ -14,10 +14,10 @@ struct wait { /* of the program, for one stream or for who knows what */
     bool failed; /* so nothing is known to have ended */
 };
 /* The program is about to wait: what it waits for is to be marked, before or, where only this thread can, afterwards. */
-void gates_wait_begins(struct wait *wait);
-void gates_wait_begins_for(CUstream stream, struct wait *wait);
-void gates_waited_for_context(CUcontext ctx);
-void gates_wait_ends(struct wait *wait);
+void wait_begins(struct wait *wait);
+void stream_wait_begins(CUstream stream, struct wait *wait);
+void context_was_awaited(CUcontext ctx);
+void wait_ends(struct wait *wait);
 
 #pragma GCC visibility pop
 

@@ -1,4 +1,4 @@
-/* Looking at markers, and asking streams. Rules in gate.h and worked.h. */
+/* Looking at markers, and asking streams. Rules in gate.h and gpu_time.h. */
 #include "watching.h"
 
 #include "capture.h"
@@ -101,7 +101,7 @@ static bool awaits_owner(const struct lane *lane)
     return lane->dirty && !lane_is_reachable(lane);
 }
 
-static void guess_owner(struct lane *lane, uint64_t now_ns)
+static void give_up_owner(struct lane *lane, uint64_t now_ns)
 {
     if (lane->waited || now_ns < lane->dirty_ns + OWNER_PATIENCE_NS)
         return;
@@ -195,7 +195,7 @@ void lane_launched(struct lane *lane, uint64_t now_ns)
             lane_mark_start(lane, now_ns);
         stretch_begins(lane, now_ns);
     }
-    lane->gate->worked.voided = false;
+    lane->gate->gpu_time.voided = false;
     lane->launched++;
     lane->last_ns = lane->seen_ns = now_ns;
 }
@@ -208,7 +208,7 @@ bool lanes_poll(struct gate *gate, uint64_t now_ns)
         if (lane->head != lane->tail || lane_unfinished(lane))
             poll_lane(lane, now_ns);
         if (awaits_owner(lane))
-            guess_owner(lane, now_ns);
+            give_up_owner(lane, now_ns);
         idle = idle && !lane_unfinished(lane) && lane->head == lane->tail && !awaits_owner(lane);
     }
     return idle;
@@ -249,15 +249,15 @@ uint64_t lanes_watch(struct gate *gate, uint64_t now_ns)
     uint64_t next_ns = NEVER;
     bool any_ended = false;
     for (struct lane *lane = gate->lanes; lane; lane = lane->next) {
-        bool worked = lane->stretch_ns;
-        if (worked && lane->head != lane->tail)
+        bool was_working = lane->stretch_ns;
+        if (was_working && lane->head != lane->tail)
             poll_lane(lane, now_ns);
-        else if (worked && !gate->inside) /* what is being launched may not be behind it yet */
+        else if (was_working && !gate->inside) /* what is being launched may not be behind it yet */
             query(lane, now_ns);
-        else if (!worked)
+        else if (!was_working)
             look_for_unseen(lane, now_ns);
-        any_ended = any_ended || (worked && !lane->stretch_ns);
-        any_ended = any_ended || (worked && lane->passed && !lane_is_reachable(lane)); /* only its thread can mark it */
+        any_ended = any_ended || (was_working && !lane->stretch_ns);
+        any_ended = any_ended || (was_working && lane->passed && !lane_is_reachable(lane)); /* only its thread can mark it */
         if (!lane->stretch_ns)
             continue;
         uint64_t after_ns = (now_ns - lane->stretch_ns) / QUERY_PART;

@@ -53,7 +53,7 @@ struct identity { /* what REGISTER and RESUME tell */
 };
 
 /* Writes FRAME_BYTES. `who` is told by REGISTER (all of it) and RESUME (the GPU), else NULL. */
-void wire_encode(const struct message *message, const struct identity *who, uint8_t *frame);
+void wire_encode(const struct message *message, const struct identity *identity, uint8_t *frame);
 void wire_decode(const uint8_t *frame, struct message *message);
 
 #endif

@@ -14,8 +14,8 @@
  * 5. A marker on the legacy default stream is a barrier for the other streams of its context. It gets one only where it is the
  *    only stream; else it is asked whether it works.
  */
-#ifndef INTERPOSER_WORKED_H
-#define INTERPOSER_WORKED_H
+#ifndef INTERPOSER_GPU_TIME_H
+#define INTERPOSER_GPU_TIME_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ struct stretch {
     uint64_t from_ns, to_ns;
 };
 
-struct worked {
+struct gpu_time {
     uint64_t total_ns; /* up to ... */
     uint64_t until_ns;
     struct stretch ended[STRETCHES]; /* later than that, by their beginnings */
@@ -41,7 +41,7 @@ struct worked {
     /* the program's bursts: launches, then a wait for all of them */
     bool measuring;     /* the present one is measured */
     bool voided;        /* whoever launches comes by: nothing is launched unseen */
-    uint64_t alike_ns;  /* what those that were not since the last that was are taken for */
+    uint64_t estimated_ns;  /* what those that were not since the last that was are taken for */
     int64_t waited_ns;  /* for how long the program waited for the last that was measured */
     unsigned int waiting; /* threads that wait for work */
     uint64_t wait_ns;     /* when the last of them began to */
@@ -60,11 +60,11 @@ void stretch_begins_later(struct lane *lane, uint64_t at_ns);
 void stretch_ends(struct lane *lane, uint64_t at_ns);
 /* Some time between when it was last seen to work and then. */
 void stretch_has_ended(struct lane *lane, uint64_t now_ns);
-uint64_t worked_ns(struct gate *gate, uint64_t now_ns);
+uint64_t gpu_time_ns(struct gate *gate, uint64_t now_ns);
 /* The last slots that are known, the latest in the highest bit; the number of the first after them. */
-uint64_t worked_slots(const struct worked *worked, uint64_t words[SLOT_WORDS]);
+uint64_t gpu_time_slots(const struct gpu_time *time, uint64_t words[SLOT_WORDS]);
 /* Whether a burst that begins now is. */
-bool burst_is_measured(const struct worked *worked, uint64_t now_ns);
+bool burst_is_measured(const struct gpu_time *time, uint64_t now_ns);
 /* Since when work goes on that nobody saw begin. */
 uint64_t unseen_since_ns(const struct gate *gate, uint64_t now_ns);
 /* The program has waited, perhaps for launches that went unseen. True if whoever launches next must come by, so that the next
