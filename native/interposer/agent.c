@@ -19,20 +19,20 @@
 #include "settings.h"
 #include "watching.h"
 
-#define TAIL_AGE_NS (MS * 3 / 10) /* a stream that got nothing for so long gets a marker behind its last launch */
+#define TAIL_AGE_NS (MS * 3 / 10) /* a stream without a launch for this long gets a marker behind its last one */
 #define REPORT_EVERY_NS (50 * MS)
 #define REPORT_WORK_EVERY_NS (100 * MS)
 #define REPORT_BURST_EVERY_NS (20 * MS)
 #define REPORT_BURST_NS (5 * MS)
 #define IDLE_NS SECOND
 #define RECONNECT_NS (SECOND / 2)
-#define RECONNECT_SOON_NS (SECOND / 10) /* for as long as a daemon may be being restarted */
-#define UNANSWERED_MOST 5 /* doublings of the longer: 16 s, and as much again at random */
-#define DAEMONS_LOST 3 /* so many may have died before they answered; whoever answers something else is no daemon of ours */
+#define RECONNECT_SOON_NS (SECOND / 10) /* while the daemon may be restarting */
+#define UNANSWERED_MOST 5 /* doublings of RECONNECT_NS: 16 s, plus a random delay of up to as much */
+#define DAEMONS_LOST 3 /* daemons that may have died before they answered; what answers otherwise is not our daemon */
 #define DEFERRED_RETRY_NS SECOND /* well before a daemon counts as silent */
 #define DENIED_RETRY_NS SECOND
-#define DENIED_MOST 4 /* doublings of that, and as much again at random */
-#define LOOK_UNWOKEN_NS (10 * MS) /* where there is no descriptor left to be woken by */
+#define DENIED_MOST 4 /* doublings of that, plus a random delay of up to as much */
+#define LOOK_UNWOKEN_NS (10 * MS) /* when no descriptor is left to wake the thread with */
 #define OWN_TURN_NS (20 * MS) /* without a daemon */
 
 /* ---- the bill */
@@ -69,7 +69,7 @@ void bill_begin(struct gate *gate, uint64_t now_ns)
         gate->busy_since_ns = now_ns;
     if (gate->reported_idle) {
         gate->reported_idle = false;
-        if (gate->session.holds) /* who says it works is taken to hold */
+        if (gate->session.holds) /* the daemon takes a process that reports work for a holder */
             session_report_busy(&gate->session, bill_now(gate, now_ns));
     }
     gate_wake(gate, now_ns + TICK_NS);
@@ -124,7 +124,7 @@ static uint64_t keep_bill(struct gate *gate, uint64_t now_ns)
     gate->advanced = false;
     if (idle && gate->working) {
         gate->working = false;
-        atomic_fetch_add(&pass_epoch, 1); /* whoever has credit left comes by, so that the bill goes on in time */
+        atomic_fetch_add(&pass_epoch, 1); /* threads with credit left take the lock again, so that the bill goes on in time */
     }
     if (dropping)
         return drain(gate, idle, now_ns);
@@ -143,7 +143,7 @@ static uint64_t keep_bill(struct gate *gate, uint64_t now_ns)
     return now_ns + TICK_NS;
 }
 
-/* Without a daemon a quota is kept by ourselves: after a turn of our own the gate is closed for as long as that costs. */
+/* Without a daemon the process keeps its quota by itself: after each turn it closes its gate for as long as the turn costs. */
 static uint64_t keep_pace(struct gate *gate, uint64_t now_ns)
 {
     uint64_t busy_ns = busy_now_ns(gate, now_ns), percent = (uint64_t)gate->session.core_percent;
@@ -155,7 +155,7 @@ static uint64_t keep_pace(struct gate *gate, uint64_t now_ns)
     }
     uint64_t due_ns = gate->alone_since_ns ? (now_ns - gate->alone_since_ns) * percent / 100 : 0;
     if (!gate->alone_since_ns || busy_ns < gate->alone_busy_ns || due_ns > busy_ns - gate->alone_busy_ns) {
-        gate->alone_since_ns = now_ns; /* time that is not used is no credit */
+        gate->alone_since_ns = now_ns; /* unused time gives no credit */
         gate->alone_busy_ns = busy_ns;
         due_ns = 0;
     }
@@ -171,7 +171,7 @@ static void report_work(struct gate *gate, uint64_t now_ns, uint64_t least_ns)
     if (gpu_time_ns(gate, now_ns) < gate->reported_worked_ns + least_ns)
         return;
     struct bill bill = bill_now(gate, now_ns);
-    bill.idle_ns = !gate->session.holds; /* who says it works is taken to hold */
+    bill.idle_ns = !gate->session.holds; /* the daemon takes a process that reports work for a holder */
     gate->reported_ns = now_ns;
     gate->reported_worked_ns = bill.worked_ns;
     session_report_busy(&gate->session, bill);
@@ -204,7 +204,7 @@ static uint64_t look_for_use(struct gate *gate, uint64_t now_ns)
     }
     gate->looked_ns = now_ns;
     gate->used_lately = false;
-    atomic_fetch_add(&pass_epoch, 1); /* who goes on working comes by once */
+    atomic_fetch_add(&pass_epoch, 1); /* a thread that goes on launching takes the lock once */
     if (now_ns < gate->used_ns + IDLE_NS || !gate->session.holds)
         return watch_ns < now_ns + LOOK_EVERY_NS ? watch_ns : now_ns + LOOK_EVERY_NS;
     lanes_make_dirty(gate, now_ns);
@@ -229,8 +229,8 @@ static uint64_t do_what_is_due(struct gate *gate, uint64_t now_ns)
 
 /* ---- the connection */
 
-/* A daemon that comes back is met soon, but not by everybody at once; who takes connections and never answers as a
- * daemon of ours is asked less and less often. */
+/* Clients reconnect soon after a daemon is back, but not all at once. A peer that accepts connections and never answers as our
+ * daemon does is tried less and less often. */
 static uint64_t reconnect_delay_ns(struct gate *gate, bool connected, uint64_t now_ns)
 {
     struct session *session = &gate->session;
@@ -292,7 +292,7 @@ static void start_counters_afresh(struct gate *gate)
 static void receive(struct gate *gate, uint64_t now_ns)
 {
     for (int frames = 0; frames < OUT_FRAMES && gate->socket.fd >= 0; frames++) {
-        if (!descriptor_is_ours(&gate->socket)) { /* the program has closed it: the daemon is there, and is resumed with */
+        if (!descriptor_is_ours(&gate->socket)) { /* the program has closed it; the daemon is still there: resume */
             disconnect(gate, now_ns);
             return;
         }
@@ -309,7 +309,7 @@ static void receive(struct gate *gate, uint64_t now_ns)
         gate->in_bytes = 0;
         bool was_resuming = gate->session.phase == RESUMING;
         session_received(&gate->session, gate->in, now_ns);
-        if (was_resuming && gate->session.phase == REGISTERING) /* a new life begins with a new counter */
+        if (was_resuming && gate->session.phase == REGISTERING) /* a new registration counts from 0 */
             start_counters_afresh(gate);
         gate_refresh(gate);
         pthread_cond_broadcast(&gate->changed);
@@ -318,7 +318,7 @@ static void receive(struct gate *gate, uint64_t now_ns)
 
 /* ---- the thread */
 
-/* What wakes the thread, made again if the program has closed it; false if there can be none. */
+/* Makes the pair of sockets that wakes the thread again if the program has closed it; false if that is not possible. */
 static bool can_be_woken(struct gate *gate)
 {
     int ends[2];
@@ -333,7 +333,7 @@ static bool can_be_woken(struct gate *gate)
     return gate->wake_read.fd >= 0 && gate->wake_write.fd >= 0;
 }
 
-/* Should the program close the pair meanwhile, its end wakes us; what was closed keeps its meaning until we are awake. */
+/* If the program closes the pair meanwhile, that wakes the thread; ppoll keeps the closed sockets alive until then. */
 static void sleep_until(struct gate *gate, uint64_t until_ns, uint64_t now_ns)
 {
     uint64_t most_ns = can_be_woken(gate) ? SECOND : LOOK_UNWOKEN_NS;

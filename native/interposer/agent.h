@@ -8,9 +8,9 @@
 bool agent_start(struct gate *gate);
 /* With the gate's lock held: GPU time begins to be used. */
 void bill_begin(struct gate *gate, uint64_t now_ns);
-/* With the gate's lock held, after a wait: what would be lost if the program ended now is told. */
+/* With the gate's lock held, after a wait: reports the GPU time that would be lost if the program ended now. */
 void bill_report_burst(struct gate *gate, uint64_t now_ns);
-/* With the gate's lock held: what is left to tell when the program ends. */
+/* With the gate's lock held, when the program ends: reports the rest. */
 void bill_report_last(struct gate *gate);
 #pragma GCC visibility pop
 

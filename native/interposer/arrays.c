@@ -15,7 +15,7 @@ static uint64_t at_least_one(uint64_t extent)
     return extent ? extent : 1;
 }
 
-/* Of an element of a format whose channels are told beside it; 0 if it is none of these. */
+/* Bytes per channel, for formats whose descriptor gives the number of channels; 0 for others. */
 static uint64_t channel_bytes(int format)
 {
     switch (format) {
@@ -26,7 +26,7 @@ static uint64_t channel_bytes(int format)
     }
 }
 
-/* Of a block of 4 x 4 elements, BC1 to BC7; 0 if it is none of these. */
+/* Bytes per block of 4 x 4 elements, for BC1 to BC7; 0 for others. */
 static uint64_t block_bytes(int format)
 {
     if (format < 0x91 || format > 0x9e)
@@ -34,8 +34,8 @@ static uint64_t block_bytes(int format)
     return format <= 0x92 || format == 0x97 || format == 0x98 ? 8 : 16; /* BC1 and BC4 are the small ones */
 }
 
-/* Of a pixel, in half bytes, of the formats that say all themselves: normalized ones with 1, 2 or 4 channels, and video, whose
- * planes are counted together. 0 if it is none of these. */
+/* Half bytes per pixel, for formats that imply their channels: normalized ones with 1, 2 or 4 channels, and video, whose planes
+ * are counted together. 0 for others. */
 static uint64_t pixel_half_bytes(int format)
 {
     if (format >= 0xc0 && format <= 0xcb) {
@@ -55,7 +55,7 @@ static uint64_t pixel_half_bytes(int format)
     }
 }
 
-/* A format that is not known counts as 4 bytes a channel. */
+/* An unknown format counts as 4 bytes per channel. */
 static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape)
 {
     uint64_t width = shape->width, height = at_least_one(shape->height), depth = at_least_one(shape->depth);

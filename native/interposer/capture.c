@@ -6,7 +6,7 @@
 
 atomic_int captures;
 
-/* Streams that capture for a graphics program. The driver is not known to call that capturing. */
+/* Streams that capture for a graphics program. cuStreamIsCapturing may not report them. */
 #define GRAPHICS_MAX 64
 static _Atomic(CUstream) for_graphics[GRAPHICS_MAX];
 
@@ -27,12 +27,12 @@ bool capture_is_under_way(CUstream stream)
         return false;
     if (stream && replace_for_graphics(stream, stream))
         return true;
-    /* A stream may have joined a capture by waiting for an event, so as long as there is one each stream is asked. */
+    /* A stream may have joined a capture by waiting for an event, so while there is a capture every stream is queried. */
     return real.cuStreamIsCapturing &&
            (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != 0);
 }
 
-/* Not only while there is a capture: one may begin in another thread between the question and our call. */
+/* Even when there is no capture: another thread may begin one between a check and our call. */
 int capture_relax(void)
 {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -47,14 +47,14 @@ void capture_restore(int mode)
         real.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* From the first capture on nobody has a pass, since a pass does not ask whether its stream captures. */
+/* While there is a capture no thread has a pass: with a pass it is not checked whether the stream captures. */
 static void begins(void)
 {
     atomic_fetch_add(&captures, 1);
     atomic_fetch_add(&pass_epoch, 1);
 }
 
-/* A capture may have begun by a function that is newer than the table of hooks: there are never fewer than none. */
+/* A capture may have been begun by a function newer than the table of hooks: the count never falls below 0. */
 static void ends(void)
 {
     int count = atomic_load(&captures);

@@ -1,4 +1,4 @@
-/* Contexts and streams that come, go, and are made current: what is remembered of them must go with them. */
+/* Contexts and streams are created, made current and destroyed: what is remembered about them must follow. */
 #include <string.h>
 
 #include "capture.h"
@@ -9,7 +9,7 @@
 
 static _Thread_local CUcontext last_current __attribute__((tls_model("initial-exec")));
 
-/* Stream 0 means another stream now, and maybe another GPU. */
+/* When another context becomes current, stream 0 is another stream, perhaps of another GPU. */
 static CUresult note_current(CUresult result)
 {
     CUcontext now = NULL;
@@ -61,7 +61,7 @@ CUresult handle_cuCtxDestroy_v2(CUcontext ctx)
     return note_current(result);
 }
 
-/* It ends only if nobody else is attached to it; then it is not current any more. */
+/* The context is destroyed only with its last attachment; then it is no longer current. */
 CUresult handle_cuCtxDetach(CUcontext ctx)
 {
     CUcontext now = NULL;
@@ -72,7 +72,7 @@ CUresult handle_cuCtxDetach(CUcontext ctx)
     return note_current(result);
 }
 
-/* Its streams can only be destroyed afterwards. What was allocated is the device's, and counts until it is freed. */
+/* Its streams can only be destroyed afterwards. Its allocations belong to the device and count until they are freed. */
 CUresult handle_cuGreenCtxDestroy(CUgreenCtx green)
 {
     CUcontext ctx;
@@ -94,7 +94,8 @@ static CUcontext primary_of(CUdevice device)
     return ctx;
 }
 
-/* It may be about to end, and its events with it: nobody may ask for them then. If it lives on, its lanes are made anew. */
+/* The context may be about to end, and its events with it, which must not be queried then. If it lives on, its lanes are made
+ * again. */
 static CUcontext before_primary(CUdevice device)
 {
     CUcontext ctx = primary_of(device);

@@ -1,4 +1,4 @@
-/* dlsym, so that programs that look the driver's functions up find ours.
+/* dlsym, so that programs that look up the driver's functions find ours.
  *
  * 1. A name that is not ours goes to the real dlsym by a jump: it sees its caller's return address, which is how it knows what
  *    RTLD_NEXT and RTLD_DEFAULT mean. For these two that is also right for our own names: we are where the loader put us.
@@ -53,7 +53,7 @@ __attribute__((used, visibility("hidden"))) struct answer_or_jump nvshare_dlsym(
     void *ours = hook_of_symbol(name);
     if (!ours || !library_is_on())
         return to_real;
-    void *found = to_real.jump(handle, name); /* of a handle it is the same whoever asks */
+    void *found = to_real.jump(handle, name); /* with a handle, the answer does not depend on the caller */
     return (struct answer_or_jump){real_is_in_driver(found) ? ours : found, NULL};
 }
 

@@ -16,7 +16,7 @@
 #include "watching.h"
 
 #define DENSE_STRETCHES 16
-#define LOOK_UPS_MAX 8 /* more streams in use than there are lanes: rather ungated than never */
+#define LOOK_UPS_MAX 8 /* with more streams in use than lanes, a call passes ungated rather than never */
 
 _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initial-exec")));
 _Thread_local struct credit credits[PASSES] __attribute__((tls_model("initial-exec")));
@@ -39,7 +39,7 @@ void gate_flush(struct gate *gate)
     while (session->out_bytes && descriptor_is_ours(&gate->socket)) {
         ssize_t sent = send(gate->socket.fd, session->out, session->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent <= 0) {
-            gate_wake(gate, 0); /* the thread waits until there is room, or finds out why there is none */
+            gate_wake(gate, 0); /* the agent waits for room, or finds out why there is none */
             return;
         }
         session->out_bytes -= (size_t)sent;
@@ -57,9 +57,9 @@ void gate_refresh(struct gate *gate)
         return;
     bool passes_end = gate->open && !gate->paced && (paced || !open);
     if (passes_end && lanes_make_dirty(gate, clock_ns()) && open)
-        bill_begin(gate, clock_ns()); /* what was launched with passes is no gap in the first turn with a quota */
+        bill_begin(gate, clock_ns()); /* launches with passes are no gap in the first turn with a quota */
     if (open && !gate->open)
-        gate->used_ns = gate->looked_ns = gate->done_ns = clock_ns(); /* a turn begins; nothing before it is a gap */
+        gate->used_ns = gate->looked_ns = gate->done_ns = clock_ns(); /* a turn begins; the time before it is not a gap */
     gate->open = open;
     gate->paced = paced;
     gate->shallow = shallow;
@@ -78,17 +78,17 @@ void gate_wait(struct gate *gate, uint64_t until_ns)
 static void wait_open(struct gate *gate)
 {
     int mode = capture_relax();
-    lanes_mark_tails(gate, clock_ns(), 0); /* what only this thread can mark */
+    lanes_mark_tails(gate, clock_ns(), 0); /* only this thread can mark its own stream */
     capture_restore(mode);
     session_wait(&gate->session, clock_ns());
     gate_refresh(gate);
-    gate_wake(gate, 0); /* it minds what becomes due while somebody waits */
+    gate_wake(gate, 0); /* the agent does what becomes due while a thread waits */
     while (!gate->open)
         gate_wait(gate, clock_ns() + SECOND);
     session_stop_waiting(&gate->session);
 }
 
-/* Until some of the lane's work has ended; who waits looks for itself, so that the GPU does not run dry meanwhile. */
+/* Until some of the lane's work has ended. The waiting thread polls by itself, so that the GPU does not run dry meanwhile. */
 static void wait_room(struct lane *lane)
 {
     struct gate *gate = lane->gate;
@@ -128,7 +128,8 @@ static void enter_paced(struct gate *gate, struct lane *lane, struct ticket *tic
     give_credit(ticket->stream, lane);
 }
 
-/* Where stretches are of one launch, that is marked and gets no pass yet: who launches but now and then is measured exactly. */
+/* Where stretches consist of one launch, it is marked and gives no pass yet, so that occasional launches are measured
+ * exactly. */
 static void enter_unpaced(struct gate *gate, struct lane *lane, struct ticket *ticket)
 {
     gate->used_lately = true;
@@ -149,7 +150,7 @@ static void enter_unpaced(struct gate *gate, struct lane *lane, struct ticket *t
     give_pass(ticket->stream);
 }
 
-/* False if the lane became another stream's meanwhile: then nothing is done. */
+/* False, with nothing done, if the lane has become another stream's meanwhile. */
 static bool pass_through(struct gate *gate, struct lane *lane, bool blocking, struct ticket *ticket)
 {
     pthread_mutex_lock(&gate->lock);
@@ -209,7 +210,7 @@ static void call_ended(struct gate *gate, struct lane *lane, const struct ticket
         pthread_mutex_unlock(&gate->lock);
         return;
     }
-    lane->seen_ns = now_ns; /* what was launched has not ended before */
+    lane->seen_ns = now_ns; /* the work cannot have ended before its launch returned */
     if (gate->paced && !ticket->blocking)
         lane_mark_if_due(lane, ticket->entered_ns, false);
     else if ((ticket->first || lane->per_thread) && !ticket->blocking)

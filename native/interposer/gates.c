@@ -76,12 +76,12 @@ static void make_gate(struct gate *gate, CUdevice device)
         real.cuDeviceGetAttribute(&can_page, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
     gate->managed = settings.managed && can_page;
     if (settings.managed && !can_page)
-        say("%s cannot page memory: allocations stay native, and must fit beside those of others", gate->key);
+        say("%s cannot page memory: allocations stay native, and must fit beside those of other programs", gate->key);
     gate->made_ns = clock_ns();
     session_init(&gate->session, gate->made_ns);
     gate->started = agent_start(gate);
     if (!gate->started)
-        say("cannot start a thread for %s: it is used ungated", gate->key);
+        say("cannot start a thread for %s: its launches are not gated", gate->key);
 }
 
 struct gate *gate_of_device(CUdevice device)
@@ -128,7 +128,7 @@ struct gate *gates_at(int number)
     return &gates[number];
 }
 
-/* In a forked child: the connections are its parent's, and it has no thread of ours. */
+/* In a forked child the connections are its parent's, and the agent's thread does not exist. */
 void gates_forget(void)
 {
     for (int i = 0; i < MAX_GATES; i++) {
@@ -143,7 +143,7 @@ void gates_forget(void)
     pthread_mutex_init(&gates_lock, NULL);
 }
 
-/* Nobody is waited for: who holds a lock now may never give it back. */
+/* No lock is waited for: its holder may never release it. */
 void gates_report_last(void)
 {
     int count = atomic_load(&gates_made);

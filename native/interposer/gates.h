@@ -7,7 +7,7 @@
 #define MAX_GATES 64
 
 #pragma GCC visibility push(hidden)
-/* The gate of a device; NULL when the device cannot be told. Registers with the daemon, once. */
+/* The gate of a device; NULL if it has none. The first call registers with the daemon. */
 struct gate *gate_of_device(CUdevice device);
 struct gate *gate_of_context(void);
 /* The gate of a GPU this process uses already, by its UUID (any of them for NULL); NULL if it uses none. */

@@ -1,10 +1,10 @@
-/* The GPU's clock. How it is told is in gpu_clock.h. */
+/* The GPU's clock. gpu_clock.h explains how it is read. */
 #include "gpu_clock.h"
 
 #include "clock.h"
 #include "real.h"
 
-/* Differences are told as floats: from a base that is older they would be too coarse. */
+/* The driver gives differences as floats, which would be too coarse with an older base. */
 #define BASE_AGE_NS (8 * SECOND)
 #define BASE_AGE_MAX_NS (60 * SECOND)
 

@@ -7,7 +7,7 @@
 #define MEASURE_EVERY_NS (MS / 4)
 #define ESTIMATE_MORE_NS (MS / 4)
 #define WAKING_NS (MS / 10)
-#define UNSEEN_MOST_NS (20 * MS) /* so often is looked; a longer absence is a stopped program's */
+#define UNSEEN_MOST_NS (20 * MS) /* the agent looks this often; after a longer absence, the program had been stopped */
 
 static bool any_open(const struct gate *gate)
 {
@@ -29,8 +29,8 @@ static void burst_begins(struct gpu_time *time, uint64_t now_ns)
     time->measuring = true;
 }
 
-/* One that was waited for as long, but for what waking up takes, was as long; else the difference counts. One that takes much
- * longer is found at work by the thread; what seems to is a program that was woken late. */
+/* A burst the program waited for as long as for the last one, give or take a wake-up, was as long; otherwise the difference
+ * counts. The agent sees bursts that are much longer at work; one that only seems so is a program that was woken late. */
 static uint64_t estimate(int64_t length_ns, int64_t longer_ns)
 {
     if (longer_ns > -(int64_t)WAKING_NS && longer_ns < (int64_t)WAKING_NS)
@@ -39,7 +39,7 @@ static uint64_t estimate(int64_t length_ns, int64_t longer_ns)
     return (uint64_t)(value_ns < 0 ? 0 : value_ns > most_ns ? most_ns : value_ns);
 }
 
-/* At random, so that of kinds of bursts that come in turn each is measured. */
+/* At random, so that every kind of burst is measured when kinds alternate. */
 static uint64_t measure_after_ns(const struct gpu_time *time)
 {
     uint64_t mixed = time->voided_ns * 0x9E3779B97F4A7C15ULL >> 40;
@@ -51,7 +51,7 @@ bool burst_is_measured(const struct gpu_time *time, uint64_t now_ns)
     return time->voided || !time->burst_to_ns || now_ns - time->voided_ns >= measure_after_ns(time);
 }
 
-/* Whoever waits has launched before; else somebody may have since the last look, a tick ago. */
+/* A waiting thread launched before it waited; without one, the launch came after the last look, a tick ago. */
 uint64_t unseen_since_ns(const struct gate *gate, uint64_t now_ns)
 {
     const struct gpu_time *time = &gate->gpu_time;
@@ -81,7 +81,7 @@ bool burst_ends(struct gate *gate, bool unseen, uint64_t now_ns)
 
 static void add(struct gpu_time *time, uint64_t from_ns, uint64_t to_ns)
 {
-    if (time->count == STRETCHES) { /* rather a gap too few than a stretch */
+    if (time->count == STRETCHES) { /* rather lose a gap than a stretch */
         struct stretch *last = &time->ended[STRETCHES - 1];
         last->to_ns = last->to_ns > to_ns ? last->to_ns : to_ns;
         return;
@@ -140,7 +140,7 @@ static uint64_t *word_of(struct gpu_time *time, uint64_t slot, uint64_t *bit)
     return &time->slots[slot % SLOTS / 64];
 }
 
-/* Slots up to then are known: without work unless it was noted. */
+/* Slots up to that time are known: idle unless work was recorded. */
 static void slots_pass(struct gpu_time *time, uint64_t until_ns)
 {
     uint64_t end = (until_ns + SLOT_NS / 2) / SLOT_NS, bit;
@@ -152,7 +152,7 @@ static void slots_pass(struct gpu_time *time, uint64_t until_ns)
     }
 }
 
-/* Work from the last known slot on, or later. */
+/* Records work, which begins at the last known slot or later. */
 static void slots_work(struct gpu_time *time, uint64_t from_ns, uint64_t to_ns)
 {
     slots_pass(time, from_ns);

@@ -1,4 +1,4 @@
-/* Memory of graphs: what the nodes of an executable graph allocate counts once for it, from its making to its end. */
+/* Memory of graphs: what the nodes of an executable graph allocate counts once, from its instantiation to its end. */
 #include <stdlib.h>
 
 #include "gates.h"

@@ -1,4 +1,4 @@
-/* The exported functions, all made from the table, and the answers to who looks one up. */
+/* The exported functions, all made from the table, and how programs find them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -16,15 +16,15 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define LIKELY(condition) __builtin_expect(condition, 1)
-#define MISSING CUDA_ERROR_NOT_SUPPORTED /* the program asks for what its driver does not have */
+#define MISSING CUDA_ERROR_NOT_SUPPORTED /* the driver does not have the function */
 
 static inline CUstream per_thread(CUstream stream)
 {
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-/* With a pass it is two comparisons and a jump, with credit a few more. What needs more registers, or a frame of its own, is
- * kept out of the way. */
+/* With a pass it is two comparisons and a jump, with credit a few more. Whatever needs more registers, or a stack frame, is
+ * in a function of its own. */
 #define GATED_WAYS(symbol, key, parameters, arguments)                          \
     static __attribute__((noinline)) CUresult gated_##symbol parameters         \
     {                                                                           \
@@ -64,7 +64,7 @@ static inline CUstream per_thread(CUstream stream)
             return real.symbol arguments;                                       \
         return paced_##symbol arguments;                                        \
     }
-/* It waits for its own end, so it is also the program's wait for the stream. */
+/* The call waits for its own work, so it is also a wait of the program for the stream. */
 #define BLOCKING_FUNCTION(symbol, key, parameters, arguments)                              \
     EXPORT CUresult symbol parameters;                                                     \
     EXPORT CUresult symbol parameters                                                      \
@@ -168,7 +168,7 @@ static const struct hook *by_address(const void *address)
     return NULL;
 }
 
-/* The newest we know that the asked version may have; with a variant for the thread's own stream if that is asked for. */
+/* The newest we know up to the requested version; with per-thread default streams if those are requested. */
 static const struct hook *by_name(const char *name, int version, bool is_per_thread)
 {
     const struct hook *best = NULL;
@@ -183,7 +183,7 @@ static const struct hook *by_name(const char *name, int version, bool is_per_thr
     return best;
 }
 
-/* A driver newer than this table may have a newer function of the name, with other parameters: that one is left alone. */
+/* A driver newer than this table may have a newer function of that name, with other parameters, which is left alone. */
 static bool has_newer(const struct hook *hook)
 {
     char symbol[96];
@@ -191,7 +191,7 @@ static bool has_newer(const struct hook *hook)
     int version = suffix ? suffix[2] - '0' : 1;
     for (const struct hook *other = hooks; other < hooks + HOOKS; other++)
         if (other->name && strcmp(other->name, hook->name) == 0 && other->since > hook->since)
-            return false; /* known: the asked version chose */
+            return false; /* known: the requested version has chosen */
     snprintf(symbol, sizeof(symbol), "%s_v%d", hook->name, version + 1);
     return real_driver_symbol(symbol) != NULL;
 }
@@ -202,7 +202,7 @@ void *hook_instead_of(void *found, const char *name, int version, bool is_per_th
     if (!hook) {
         hook = by_name(name, version, is_per_thread);
         if (hook && has_newer(hook)) {
-            say_debug("%s is newer in this driver than here: not gated", name);
+            say_debug("this driver has a newer %s than the library knows: not gated", name);
             hook = NULL;
         }
     }

@@ -21,8 +21,8 @@ struct marker {
     CUevent event;
     uint64_t launches; /* how many of the lane's launches it stands behind */
     uint64_t put_ns;
-    bool counted; /* and all were counted */
-    bool awaited; /* was seen not to be reached yet */
+    bool counted; /* all of those launches were counted */
+    bool awaited; /* it was queried and had not been reached */
 };
 
 struct lane { /* one stream, as far as it was used */
@@ -32,13 +32,13 @@ struct lane { /* one stream, as far as it was used */
     struct gate *gate;
     pthread_t owner; /* of a per-thread default stream, which only its thread can name */
     bool per_thread;
-    bool used;   /* with a pass, since it was last made dirty */
+    bool used;   /* with a pass, since it last became dirty */
     bool passed; /* a pass was given in the present stretch: launches go unseen */
-    bool dirty;  /* was used with a pass that is void now: how much is behind it is not known */
+    bool dirty;  /* was used with a pass that is void now: its outstanding work is not known */
     bool waited; /* its thread waits for its work */
-    unsigned int dense; /* so many stretches to come are taken to be of several launches, as one was */
+    unsigned int dense; /* for so many stretches several launches are expected, as in a recent one */
     bool ended; /* the stream is destroyed; what was launched on it may still run */
-    bool stuck; /* its work did not advance in time; it is not held back until it does */
+    bool stuck; /* its work did not advance in time; until it does, launches are not held back */
     uint64_t launched, completed, batch_from;
     atomic_uint_fast64_t on_credit; /* launched too, not yet added */
     uint64_t first_ns, last_ns, marked_ns; /* host time: of the oldest unfinished launch, the last one, the last marker */
@@ -87,10 +87,10 @@ static inline bool lane_is_idle(struct lane *lane)
 extern _Thread_local bool owns_lanes __attribute__((tls_model("initial-exec")));
 /* The gate of a stream, and its context. */
 struct gate *gate_of_stream(CUstream stream, CUcontext *ctx);
-/* A stream's lane, and its gate; NULL if it cannot be told. With the gate's lock, lane_is_of says whether that still holds. */
+/* A stream's lane, and its gate; NULL if it has none. With the gate's lock held, lane_is_of says whether that is still so. */
 struct lane *lane_find(CUstream stream, struct gate **gate);
 bool lane_is_of(const struct lane *lane, CUstream stream, const struct gate *gate);
-/* Streams mean other things now: for all threads, for this one. */
+/* Stream handles have changed their meaning, for all threads, or for this one. */
 void lanes_void(void);
 void lanes_forget_passes(void);
 void lanes_forget_context(CUcontext ctx);

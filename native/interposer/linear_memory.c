@@ -1,5 +1,5 @@
 /* Linear memory. So that every tenant can have the whole card, native allocations become managed ones, which the driver moves
- * out while others run. What is captured is only counted when its graph is made executable (graph.c). */
+ * out while others run. Captured allocations only count when their graph is instantiated (graph_memory.c). */
 #include "capture.h"
 #include "gates.h"
 #include "handlers.h"
@@ -115,7 +115,7 @@ static bool pool_is_default_of(CUmemoryPool pool, CUdevice device)
            pool == standard;
 }
 
-/* A pool's memory is on the pool's GPU, whichever the stream is of. `ctx`: whose end ends an allocation, or NULL. */
+/* A pool's memory is on the pool's GPU, whatever the stream's is. Allocations end with `ctx`, unless that is NULL. */
 static struct gate *gate_of_pool(CUmemoryPool pool, CUstream stream, CUcontext *ctx)
 {
     int devices = 0;
@@ -156,7 +156,7 @@ CUresult handle_cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemory
     MEMORY_ALLOCATE(gate, KEY_ADDRESS, ctx, bytes, real.cuMemAllocFromPoolAsync(out, bytes, pool, stream), *out);
 }
 
-/* A driver may refuse to free managed memory in a stream's order; then it is freed when the stream has got there. */
+/* A driver may refuse to free managed memory in stream order; then it is freed when the stream has got there. */
 static CUresult free_in_order(CUdeviceptr address, CUstream stream)
 {
     CUevent event;

@@ -5,17 +5,17 @@
 #include "real.h"
 #include "watching.h"
 
-/* 20 ms and a little: two kernels of 10 ms, measured a trifle longer, must still be let in, or the GPU idles between them. */
+/* A little over 20 ms: two kernels of 10 ms that measure slightly longer must still fit, or the GPU idles between them. */
 #define IN_FLIGHT_NS (21 * MS)
 #define SHALLOW_NS (MS * 3 / 10)
-/* Launches; a driver's own queue, of 1024, must never be what stops us. Two milliseconds' worth of the shortest kernels, so
- * that there is always a marker, one a millisecond, with enough queued behind it. */
+/* Launches. The driver's own queue, of 1024, must never block us. This is two milliseconds' worth of the shortest kernels, so
+ * that there is always a marker, one per millisecond, with enough queued behind it. */
 #define IN_FLIGHT_MAX 1000
 #define MARK_EVERY_NS MS
-/* Streams marked before a wait whose stream is not known; the others are looked at by the thread. */
+/* Streams marked before a wait for an unknown stream; the agent looks after the others. */
 #define MARKED_AT_WAIT 8
-/* What is queued behind work that does not advance: a kernel may wait for its memory to be paged in, and what is queued meanwhile
- * must not take minutes to drain when the turn ends. */
+/* How much may be queued behind work that does not advance. A kernel may wait for its memory to be paged in, and what is queued
+ * meanwhile must not take minutes to drain when the turn ends. */
 #define STUCK_QUEUE_NS (2 * SECOND)
 
 void lane_settle_credit(struct lane *lane, uint64_t now_ns)
@@ -105,10 +105,10 @@ uint64_t lane_credit(struct lane *lane)
     return lane->gate->shallow || lane->per_thread || !lane->length_ns ? 0 : left < most / 4 ? left : most / 4;
 }
 
-/* Once a millisecond, of the host's time or of the GPU's: who queues many milliseconds at once wants to know before their end
- * that there is room again. In between only if a launch waits for what no marker would tell: that all, or any of it, ended.
- * On a per-thread stream behind every launch: when its thread has gone away nobody can mark it any more, and how long the
- * last launch takes cannot be guessed from those before. */
+/* Once per millisecond, of the host's time or of the GPU's: a program that queues many milliseconds at once must find out
+ * before their end that there is room again. In between only if a launch waits for work that no marker stands behind. On a
+ * per-thread stream behind every launch: once its thread is gone it cannot be marked any more, and how long the last launch
+ * takes cannot be guessed from earlier ones. */
 void lane_mark_if_due(struct lane *lane, uint64_t now_ns, bool launch_waits)
 {
     lane_settle_credit(lane, now_ns);
@@ -139,7 +139,7 @@ void lane_mark_launch(struct lane *lane, uint64_t now_ns)
     if (is_capturing(lane) || lane_is_barrier(lane)) /* another thread may have launched since */
         return;
     record(lane, now_ns);
-    lane->marked_ns = 0; /* if more is launched, that is due when the program waits */
+    lane->marked_ns = 0; /* later launches get a marker when the program waits */
 }
 
 void lane_mark_tail(struct lane *lane, uint64_t now_ns)

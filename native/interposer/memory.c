@@ -53,7 +53,7 @@ static void wait_for_answer(struct gate *gate, struct reservation *reservation)
     if (reservation->answer == UNANSWERED)
         gate_wake(gate, 0);
     while (reservation->answer == UNANSWERED) {
-        /* Anew each time: it depends on what becomes of the connection meanwhile. */
+        /* Computed each time: it depends on the connection, which may change meanwhile. */
         uint64_t now_ns = clock_ns(), until_ns = session_patience_ns(&gate->session, asked_ns);
         if (now_ns >= until_ns)
             session_decide(&gate->session, reservation, now_ns);
@@ -191,7 +191,8 @@ bool memory_is_made_managed(CUdeviceptr address)
 {
     CUdeviceptr base;
     size_t bytes;
-    if (!library_is_on() || !real.cuMemGetAddressRange_v2 || real.cuMemGetAddressRange_v2(&base, &bytes, address) != CUDA_SUCCESS)
+    if (!library_is_on() || !real.cuMemGetAddressRange_v2 ||
+        real.cuMemGetAddressRange_v2(&base, &bytes, address) != CUDA_SUCCESS)
         return false;
     const struct gate *gate = memory_gate_of(KEY_ADDRESS, base);
     return gate && gate->managed;

@@ -1,4 +1,4 @@
-/* What the program sees of the GPU's memory: its pod's part. */
+/* What the program sees of the GPU's memory: its pod's share. */
 #include "cancel.h"
 #include "gates.h"
 #include "handlers.h"
@@ -10,7 +10,7 @@ struct part {
     uint64_t total_bytes, used_bytes, free_bytes;
 };
 
-struct known { /* of the pod, by the daemon and this process */
+struct known { /* about the pod, from the daemon or this process */
     uint64_t limit_bytes, used_bytes;
 };
 
@@ -19,7 +19,7 @@ static struct known known_of(struct gate *gate, bool with_used)
     struct known known = {0};
     int cancellable = cancel_hold();
     pthread_mutex_lock(&gate->lock);
-    /* The very first call may be this one; then the daemon is about to tell. */
+    /* This may be the very first call; then the daemon is about to send the limit. */
     while (!gate->session.limit_known && gate->session.phase != DENIED && clock_ns() < gate->made_ns + AWAY_NS)
         gate_wait(gate, gate->made_ns + AWAY_NS);
     if (with_used)
@@ -58,7 +58,7 @@ static bool has_context(CUdevice device)
            active;
 }
 
-/* Asking for the size of a GPU is not using it. A pod's limit is the same on each GPU, so that of any one will do. */
+/* Querying the size of a GPU is not using it. A pod's limit is the same on every GPU, so any gate will do. */
 CUresult handle_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     CUresult result = real.cuDeviceTotalMem_v2(bytes, device);

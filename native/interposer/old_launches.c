@@ -1,4 +1,4 @@
-/* Launches of old, which have no twin for a default stream per thread, and the one that is for several GPUs at once. */
+/* Deprecated launch functions: those without a twin for per-thread default streams, and the one for several GPUs at once. */
 #include "gates.h"
 #include "handlers.h"
 #include "real.h"

@@ -27,8 +27,8 @@ extern _Thread_local struct pass passes[PASSES] __attribute__((tls_model("initia
 extern _Thread_local struct credit credits[PASSES] __attribute__((tls_model("initial-exec")));
 extern atomic_uint_fast64_t pass_epoch;
 
-/* A stream has two places in each of a thread's tables, neighbours, so that two streams that are used in turn never drive each
- * other out for good. Only the first is looked at on the shortest way. */
+/* A stream has two neighbouring places in each of a thread's tables, so that two alternating streams do not keep evicting each
+ * other. The fast path looks only at the first. */
 static inline unsigned int first_place(CUstream stream)
 {
     /* Streams are pointers; dividing by the size of what is indexed costs nothing. */
@@ -40,7 +40,7 @@ static inline unsigned int second_place(CUstream stream)
     return first_place(stream) ^ 1;
 }
 
-/* The place a stream has or gets; who has it moves over to its other one. */
+/* The place that a stream has or gets; another stream that is there moves to its second place. */
 #define TAKE_PLACE(table, key, place)                                                           \
     do {                                                                                        \
         unsigned int first_ = first_place(key), second_ = second_place(key);                    \

@@ -12,14 +12,14 @@ static void *library(const char *name)
     return dlopen(name, RTLD_LAZY | RTLD_LOCAL);
 }
 
-/* The one after us in the order of loading: another preloaded library may stand there. */
+/* The next one in the loading order, which may be another preloaded library's. */
 static void *next(void *handle, const char *symbol)
 {
     void *(*look_up)(void *, const char *) = real_dlsym();
     void *found = look_up(RTLD_NEXT, symbol);
     if (!found && handle)
         found = look_up(handle, symbol);
-    dlerror(); /* what is not there is no error, and must not become the program's */
+    dlerror(); /* a missing function is no error, and the program must not see one */
     return found;
 }
 

@@ -1,4 +1,4 @@
-/* The functions behind ours: the driver's own, or those of whoever is preloaded after us. */
+/* The functions behind ours: the driver's own, or those of a library preloaded after us. */
 #ifndef INTERPOSER_REAL_H
 #define INTERPOSER_REAL_H
 
@@ -35,7 +35,7 @@ struct real {
 
 extern struct real real __attribute__((visibility("hidden")));
 
-/* Finds the driver's, or NVML's. Before that all are NULL; a function that the driver does not have stays so. */
+/* Finds the driver's, or NVML's. Before that all are NULL; a function that the driver lacks stays NULL. */
 void real_find(void);
 void real_find_nvml(void);
 /* The C library's own dlsym. */

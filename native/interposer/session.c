@@ -60,7 +60,8 @@ void session_connected(struct session *s, struct bill bill, uint64_t now_ns)
     struct reservation *reservation = s->first_reservation && s->first_reservation->seq ? s->first_reservation : NULL;
     struct message message = {.type = RESUME, .id = s->client_id};
     uint64_t figures[] = {s->epoch, s->holds ? now_ns - s->held_since_ns + 1 : 0, bill.busy_ns, s->used_bytes,
-                          s->wants ? s->request_seq : 0, reservation ? reservation->seq : 0, reservation ? reservation->requested_bytes : 0, bill.worked_ns};
+                          s->wants ? s->request_seq : 0, reservation ? reservation->seq : 0,
+                          reservation ? reservation->requested_bytes : 0, bill.worked_ns};
     memcpy(message.arguments, figures, sizeof(figures));
     s->phase = RESUMING;
     s->resumes_holding = s->holds;
@@ -92,18 +93,18 @@ static void request(struct session *s)
     s->request_seq++;
     if (s->phase != READY)
         return;
-    session_report_if_due(s, NEVER); /* first: who may run depends on what it uses */
+    session_report_if_due(s, NEVER); /* first: which tenants may run together depends on the memory they use */
     session_notify(s, REQ_LOCK, 0, 0);
 }
 
 static void request_if_waiting(struct session *s)
 {
-    /* While draining, the end of the turn asks for the next one. */
+    /* While draining, the end of the turn requests the next one. */
     if (s->waiting && !s->wants && !s->holds && !s->scheduling_off)
         request(s);
 }
 
-/* What keeps us from draining may be a kernel that waits for what stands at the gate. */
+/* Draining may be held up by a kernel that waits for a launch that waits at the gate. */
 static uint64_t request_if_stuck(struct session *s, uint64_t now_ns)
 {
     if (!s->dropping || !s->waiting || s->wants)
@@ -132,7 +133,7 @@ static void resumed(struct session *s, const struct message *message)
     if (s->resumes_holding && !s->holds)
         session_end_turn(s, (struct bill){0}); /* it ended while RESUME was on its way */
     else if (s->wants)
-        session_notify(s, REQ_LOCK, 0, 0); /* perhaps since RESUME was sent; asking twice is asking once */
+        session_notify(s, REQ_LOCK, 0, 0); /* perhaps since RESUME was sent; a repeated request does no harm */
 }
 
 /* ---- being refused */
@@ -184,7 +185,7 @@ static void explain_refusal(const struct session *s)
     say("the daemon refuses this process (%s): %s. It %s%s", s->refusal, words, pace, within);
 }
 
-/* What is told with a refusal holds, and so does what was told or stated before. 0: not known, or none. */
+/* Limits in a refusal apply, and so do those received or set before. 0: unknown, or none. */
 static void keep_limits(struct session *s, const struct message *message)
 {
     uint64_t limit_bytes = message->memory_limit_bytes, own_bytes = settings.memory_limit_bytes;
@@ -204,8 +205,8 @@ static void defer(struct session *s, const struct message *message)
         say("%s is being drained: this program waits until the GPU may be used again", s->identity.gpu);
     memcpy(s->refusal, GPU_DRAINING, sizeof(GPU_DRAINING));
     s->deferred_ns = s->silent_since_ns; /* now */
-    s->phase = AWAY; /* not DENIED: the gate stays closed, and the daemon is asked again before it counts as silent */
-    keep_limits(s, message); /* the daemon may go away meanwhile */
+    s->phase = AWAY; /* not DENIED: the gate stays closed, and the next attempt comes before the daemon counts as silent */
+    keep_limits(s, message); /* in case the daemon goes away meanwhile */
 }
 
 static void deny(struct session *s, const struct message *message)
@@ -251,7 +252,7 @@ static void scheduling(struct session *s, const struct message *message)
         s->refusal[0] = 0;
         s->wants = false;
         if (s->used_bytes)
-            session_notify(s, MEM_USED, s->used_bytes, 0); /* before it asks for more */
+            session_notify(s, MEM_USED, s->used_bytes, 0); /* before it requests more */
         become_ready(s);
     }
     if (s->scheduling_off)
@@ -285,7 +286,7 @@ void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns)
     wire_decode(frame, &message);
     if (message.version != 3) {
         if (!s->foreign_reported)
-            say("what answers at %s does not speak our protocol (version %d); asking again now and then",
+            say("the server at %s does not speak our protocol (version %d); trying again now and then",
                 settings.socket_path, message.version);
         s->foreign_reported = s->broken = true;
         return;
@@ -337,7 +338,7 @@ bool session_keeps_pace(const struct session *s, uint64_t now_ns)
 void session_wait(struct session *s, uint64_t now_ns)
 {
     if (!s->waiting && s->phase == READY)
-        s->silent_since_ns = s->alive_at_ns = now_ns; /* a daemon that was not asked is not silent */
+        s->silent_since_ns = s->alive_at_ns = now_ns; /* a daemon without a request is not silent */
     s->waiting++;
     request_if_waiting(s);
 }
@@ -377,7 +378,7 @@ static uint64_t earlier(uint64_t one_ns, uint64_t other_ns)
     return one_ns < other_ns ? one_ns : other_ns;
 }
 
-/* A daemon that refuses is there, and asked again but now and then. */
+/* A daemon that refuses is there; the client tries again now and then. */
 static uint64_t ungated_at_ns(const struct session *s)
 {
     if (is_refused(s))

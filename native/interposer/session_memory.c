@@ -1,17 +1,18 @@
-/* Who may allocate how much.
+/* Requests for memory.
  *
- * 1. With a lease the process decides alone. Without one, and while it resumes, each allocation asks, one at a time, and its
- *    bytes count with the answer.
- * 2. A report of what is used names the last answer it contains, so that no order of messages counts a byte twice.
- * 3. Under a lease reports are batched and at most 10 ms old. Who must ask is one of several processes: it reports at once,
- *    since another of them may be waiting for what it freed.
- * 4. Who has the GPU and takes much more memory may have to leave it. So much is reported at once, with a question for nothing:
- *    when that is answered, the order to leave has been read, and the program cannot have queued minutes of work before.
+ * 1. With a lease the process decides alone. Without one, and while it resumes, each allocation asks the daemon, one at a time,
+ *    and its bytes count from the answer on.
+ * 2. A report of used bytes names the last answer it includes, so that no order of messages counts a byte twice.
+ * 3. Under a lease reports are batched and at most 10 ms old. A process without one is one of several of its pod and reports at
+ *    once, since another may wait for what it freed.
+ * 4. A process that holds the GPU and takes much more memory may have to leave the GPU. So it reports large growth at once,
+ *    together with a request for 0 bytes: when that is answered, an order to leave has been read, and the program cannot have
+ *    queued minutes of work before.
  */
 #include "session_memory.h"
 #include "settings.h"
 
-#define ANSWER_NS (6 * AWAY_NS) /* of however many daemons */
+#define ANSWER_NS (6 * AWAY_NS) /* from however many daemons */
 
 static void report_used(struct session *s)
 {
@@ -62,17 +63,18 @@ static bool decide(struct session *s, struct reservation *reservation)
 {
     uint64_t most_bytes = session_limit_bytes(s);
     bool unlimited = most_bytes == 0;
-    /* A limit that was lowered is told before the lease is recalled, and holds from then on. */
+    /* A lowered limit arrives before the lease is recalled, and applies from then on. */
     if (s->leased && !s->lease_is_unlimited && (unlimited || s->lease_bytes < most_bytes)) {
         most_bytes = s->lease_bytes;
         unlimited = false;
     }
-    bool fits = unlimited || (reservation->requested_bytes <= most_bytes && s->used_bytes <= most_bytes - reservation->requested_bytes);
+    uint64_t bytes = reservation->requested_bytes;
+    bool fits = unlimited || (bytes <= most_bytes && s->used_bytes <= most_bytes - bytes);
     reservation->answer = fits ? GRANTED : DENIED_MEMORY;
     reservation->limit_bytes = most_bytes;
     reservation->used_bytes = s->used_bytes;
     if (fits)
-        s->used_bytes += reservation->requested_bytes;
+        s->used_bytes += bytes;
     return fits;
 }
 
@@ -117,12 +119,12 @@ void session_report_growth(struct session *s, struct reservation *question)
 
 uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns)
 {
-    if (session_waits_for_room(s) && !s->ungated) /* as long as there is a daemon that may have some */
+    if (session_waits_for_room(s) && !s->ungated) /* as long as there is a daemon that may have room */
         return s->unreachable_ns ? s->unreachable_ns + AWAY_NS : NEVER;
     if (asked_ns < s->deferred_ns)
         asked_ns = s->deferred_ns;
-    /* One that is away is not waited for any longer than since it went; one that is back may be about to answer, and one
-     * after the other may die before it does. */
+    /* The wait for a daemon that is away counts from when it went. One that is back may be about to answer, and several in a
+     * row may die before they do. */
     uint64_t from_ns = asked_ns > s->ready_ns ? asked_ns : s->ready_ns;
     uint64_t since_ns = s->phase == AWAY ? s->silent_since_ns : s->phase == READY ? from_ns : s->alive_at_ns;
     uint64_t until_ns = (since_ns < from_ns ? since_ns : from_ns) + AWAY_NS;
@@ -182,7 +184,7 @@ static void answered(struct session *s, const struct message *message)
             s->used_bytes += reservation->requested_bytes;
             reservation->used_bytes = message->arguments[2];
         } else if (s->leased) {
-            decide(s, reservation); /* leased while it was asked: the lease itself had left no room */
+            decide(s, reservation); /* leased in the meantime: the lease itself had left no room */
         } else {
             reservation->answer = DENIED_MEMORY;
             reservation->limit_bytes = message->arguments[1];
@@ -227,6 +229,6 @@ void session_memory_received(struct session *s, const struct message *message, u
     case TERMS: s->memory_source = message->arguments[0]; break;
     case MEM_RESERVED:
     case MEM_REFUSED: answered(s, message); break;
-    default: say_debug("message %d is not known", message->type);
+    default: say_debug("unknown message type %d", message->type);
     }
 }

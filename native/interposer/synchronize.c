@@ -56,7 +56,8 @@ static void each_gate_at_wait(const struct wait *wait, bool begins)
     }
 }
 
-/* A thread with a stream of its own is not cancelled while it waits, since everybody would wait for it to come back. */
+/* A thread with its own default stream is not cancelled while it waits: only it can mark that stream, so all would wait for
+ * it. */
 void wait_begins(struct wait *wait)
 {
     wait->cancellable = cancel_hold();
@@ -90,7 +91,7 @@ void context_was_awaited(CUcontext ctx)
     cancel_restore(cancellable);
 }
 
-/* What is sent with a gate's lock held must not be where the thread is cancelled. */
+/* send() is a cancellation point, and is called with a gate's lock held. */
 void wait_ends(struct wait *wait)
 {
     int cancellable = cancel_hold();

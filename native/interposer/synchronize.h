@@ -6,14 +6,14 @@
 
 #pragma GCC visibility push(hidden)
 
-struct wait { /* of the program, for one stream or for who knows what */
+struct wait { /* of the program, for one stream or for something unknown */
     CUstream stream;
     struct gate *gate; /* the stream's, if it is for one */
     struct lane *lane;
     int cancellable;
-    bool failed; /* so nothing is known to have ended */
+    bool failed; /* nothing is known to have ended */
 };
-/* The program is about to wait: what it waits for is to be marked, before or, where only this thread can, afterwards. */
+/* The program is about to wait: marks what it waits for, before or, where only this thread can, afterwards. */
 void wait_begins(struct wait *wait);
 void stream_wait_begins(CUstream stream, struct wait *wait);
 void context_was_awaited(CUcontext ctx);

@@ -6,19 +6,19 @@
 #include "pass.h"
 #include "real.h"
 
-/* A kernel may wait for what its own program is about to launch: after a while little is held back behind it. */
+/* A kernel may wait for what its own program is about to launch: after this time hardly any launch is held back behind it. */
 #define STUCK_MIN_NS (200 * MS)
 #define STUCK_MAX_NS SECOND
-/* What was launched with passes on another thread's own stream only that thread can mark. If it neither launches nor waits
- * for so long, its work is taken for ended. */
+/* Launches with passes on another thread's own stream can only be marked by that thread. If it neither launches nor waits for
+ * this long, its work is taken to have ended. */
 #define OWNER_PATIENCE_NS (SECOND / 2)
-/* A marker that is reached so soon was put behind work that had ended already. */
+/* A marker reached this soon was put behind work that had already ended. */
 #define AT_ONCE_NS (MS / 50)
 /* How often it is measured when the GPU gets to a launch. */
 #define START_EVERY_NS (MS / 4)
-/* Who has not looked for so long cannot say that a stream has worked all the while: the program may have been stopped. */
+/* If the last look is older than this, a stream may not have worked all the while: the program may have been stopped. */
 #define SIGHT_NS (SECOND / 4)
-/* How often is asked whether a lane still works: by how long it has. */
+/* How often a lane is queried: depends on how long it has worked. */
 #define QUERY_PART 8
 #define QUERY_MIN_NS MS
 #define QUERY_MAX_NS (20 * MS)
@@ -39,7 +39,7 @@ static bool has_started(struct lane *lane, uint64_t now_ns)
     return !lane->starting;
 }
 
-/* It works, and has since it was last seen to unless the program was away meanwhile. */
+/* It works, and has worked since it was last seen to, unless the program was stopped meanwhile. */
 static void seen_working(struct lane *lane, uint64_t known_from_ns, uint64_t now_ns)
 {
     if (lane->stretch_ns && known_from_ns > lane->seen_ns + SIGHT_NS) {
@@ -78,12 +78,12 @@ static void reached(struct lane *lane, struct marker *marker, uint64_t now_ns)
         lane->seen_ns = lane->seen_ns > at_ns ? lane->seen_ns : at_ns;
     else if (marker->awaited || at_ns > marker->put_ns + AT_ONCE_NS)
         stretch_ends(lane, at_ns);
-    else /* what it stands behind had ended some time before */
+    else /* the work before it had ended earlier */
         stretch_has_ended(lane, marker->put_ns);
 }
 
-/* Nobody but its thread can put a marker behind the last launches of a per-thread stream, or of one that is destroyed. Where
- * the driver would not take a marker they are taken for ended when twice their usual time has passed. */
+/* Only its thread can put a marker behind the last launches of a per-thread stream, and a destroyed stream takes none. Where
+ * the driver refuses a marker, the launches are taken to have ended when twice their usual time has passed. */
 static void guess_tail(struct lane *lane, uint64_t now_ns)
 {
     uint64_t from_ns = lane->last_ns > lane->done_ns ? lane->last_ns : lane->done_ns;
@@ -156,7 +156,7 @@ void lane_query_tail(struct lane *lane, uint64_t now_ns)
     stretch_has_ended(lane, now_ns);
 }
 
-/* Whether it still works, as far as that can be asked without disturbing anybody. */
+/* Whether it still works, as far as that can be found out without disturbing the program. */
 static void query(struct lane *lane, uint64_t now_ns)
 {
     if (!lane_is_reachable(lane) || !real.cuStreamQuery || atomic_load(&captures) > 0) {
@@ -169,7 +169,7 @@ static void query(struct lane *lane, uint64_t now_ns)
     if (is_working(lane)) {
         seen_working(lane, now_ns, now_ns);
         if (!lane_is_barrier(lane))
-            lane_mark(lane, now_ns); /* when that ends need not be asked */
+            lane_mark(lane, now_ns); /* so its end need not be queried */
         return;
     }
     if (!lane->gate->paced)
@@ -228,13 +228,13 @@ void lane_was_awaited(struct lane *lane, uint64_t now_ns)
     poll_lane(lane, now_ns);
     capture_restore(mode);
     if (lane->head != lane->tail || lane->starting)
-        return; /* somebody else has launched since */
+        return; /* another thread has launched since */
     if (!lane->gate->paced)
         lane->completed = lane->launched;
     stretch_ends(lane, now_ns);
 }
 
-/* Launches with passes go unseen. Where one was given lately it is asked whether there is work. */
+/* Launches with passes go unseen. A lane that was given one recently is queried for work. */
 static void look_for_unseen(struct lane *lane, uint64_t now_ns)
 {
     if (!lane->passed || now_ns > lane->used_ns + LOOK_EVERY_NS || !lane_is_reachable(lane) || !real.cuStreamQuery ||
@@ -265,7 +265,7 @@ uint64_t lanes_watch(struct gate *gate, uint64_t now_ns)
         next_ns = now_ns + after_ns < next_ns ? now_ns + after_ns : next_ns;
     }
     if (any_ended)
-        atomic_fetch_add(&pass_epoch, 1); /* whoever launches next begins another stretch */
+        atomic_fetch_add(&pass_epoch, 1); /* the next launch begins another stretch */
     return next_ns;
 }
 

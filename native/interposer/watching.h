@@ -1,5 +1,5 @@
-/* How far the work behind a gate has got: which markers were reached, and what else can be known without disturbing anybody. All
- * with the gate's lock held. */
+/* How far the work behind a gate has got: which markers have been reached, and what queries show. All with the gate's lock
+ * held. */
 #ifndef INTERPOSER_WATCHING_H
 #define INTERPOSER_WATCHING_H
 
@@ -7,7 +7,7 @@
 
 #pragma GCC visibility push(hidden)
 void lane_launched(struct lane *lane, uint64_t now_ns);
-/* For a stream that must not be marked: whether anything is behind it is asked instead. */
+/* For a stream that must not be marked: queries it instead. */
 void lane_query_tail(struct lane *lane, uint64_t now_ns);
 /* Looks at the markers of all the gate's lanes; true when nothing is behind it. */
 bool lanes_poll(struct gate *gate, uint64_t now_ns);

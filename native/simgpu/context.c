@@ -247,7 +247,7 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-/* Nobody can attach to a context here, so whoever detaches is the last. */
+/* Contexts cannot be attached to here, so detaching is always the last time. */
 EXPORT CUresult cuCtxDetach(CUcontext ctx)
 {
     return cuCtxDestroy_v2(ctx);

@@ -99,7 +99,7 @@ EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned 
     return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE : record(event, stream);
 }
 
-/* Another process records its event without telling those who opened it. */
+/* Another process records its event without notifying those that opened it. */
 static void refresh(struct event *event)
 {
     if (event->is_foreign)

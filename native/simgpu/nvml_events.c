@@ -57,7 +57,7 @@ EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long 
     return NVML_SUCCESS;
 }
 
-/* The next event of a device that the set has not seen; a lost device still tells the XID it went with. */
+/* The next event of a device that the set has not seen; a lost device still reports the XID it was lost with. */
 static bool next_event(struct watched *watched, nvmlDevice_t device, struct event_data *out)
 {
     struct card_head head;

@@ -1,4 +1,4 @@
-/* Who uses a device: processes, their memory and their share of its time. Pids are the host's. */
+/* The users of a device: processes, their memory and their share of its time. Pids are the host's. */
 #include <string.h>
 #include <time.h>
 

@@ -33,14 +33,14 @@ struct stream *new_stream(struct context *ctx, unsigned int flags, int priority)
 
 static CUresult thread_stream(struct context *ctx, struct stream **out)
 {
-    struct stream **kept = &per_thread[ctx->device->ordinal];
-    if (!*kept || (*kept)->magic != MAGIC_STREAM || (*kept)->context != ctx) {
-        *kept = new_stream(ctx, 0, 0);
-        if (!*kept)
+    struct stream **own = &per_thread[ctx->device->ordinal];
+    if (!*own || (*own)->magic != MAGIC_STREAM || (*own)->context != ctx) {
+        *own = new_stream(ctx, 0, 0);
+        if (!*own)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        (*kept)->is_per_thread = true;
+        (*own)->is_per_thread = true;
     }
-    *out = *kept;
+    *out = *own;
     return CUDA_SUCCESS;
 }
 

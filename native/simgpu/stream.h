@@ -18,7 +18,7 @@ struct stream {
     uint64_t id;
     _Atomic uint64_t last_seq; /* its last op; written under the card's lock */
     uint64_t legacy_seen; /* the legacy stream's op it already waits for */
-    _Atomic(struct capture *) capture; /* other threads look at it to see who captures */
+    _Atomic(struct capture *) capture; /* other threads read it to see which stream captures */
     struct node_of_graph **capture_tail;
     size_t capture_tail_count;
 };
