@@ -30,7 +30,7 @@ bool gpu_clock_make(struct gpu_clock *clock, CUcontext ctx);
 void gpu_clock_end(struct gpu_clock *clock);
 /* Before an event is put on an idle stream of the current context. */
 void gpu_clock_put(struct gpu_clock *clock, CUstream stream, uint64_t now_ns);
-/* That event was put then, and has been reached. */
+/* An event recorded at that time on an idle stream has been reached. */
 void gpu_clock_learn(struct gpu_clock *clock, CUevent event, uint64_t put_ns);
 /* When an event was reached, or now if that is not known. */
 uint64_t gpu_clock_read(struct gpu_clock *clock, CUevent event, uint64_t now_ns);

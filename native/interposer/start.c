@@ -18,7 +18,7 @@ enum { NOT_STARTED, ON, OFF };
 static atomic_int state;
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A child has its parent's memory and none of its threads: it begins anew, should it use CUDA. */
+/* A forked child has its parent's memory but none of its threads: if it uses CUDA, it starts afresh. */
 static void begin_anew_in_child(void)
 {
     pthread_mutex_init(&start_lock, NULL);
