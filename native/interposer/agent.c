@@ -10,24 +10,29 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent.h"
+#include "capture.h"
 #include "gate.h"
+#include "marking.h"
+#include "pass.h"
 #include "real.h"
 #include "settings.h"
+#include "watching.h"
 
-#define TAIL_AGE_NS (MS * 3 / 10) /* a stream that got nothing for so long gets a marker behind its last launch */
-#define TELL_EVERY_NS (50 * MS)
-#define TELL_WORK_EVERY_NS (100 * MS)
-#define TELL_BURST_EVERY_NS (20 * MS)
-#define TELL_BURST_NS (5 * MS)
+#define TAIL_AGE_NS (MS * 3 / 10) /* a stream without a launch for this long gets a marker behind its last one */
+#define REPORT_EVERY_NS (50 * MS)
+#define REPORT_WORK_EVERY_NS (100 * MS)
+#define REPORT_BURST_EVERY_NS (20 * MS)
+#define REPORT_BURST_NS (5 * MS)
 #define IDLE_NS SECOND
 #define RECONNECT_NS (SECOND / 2)
-#define RECONNECT_SOON_NS (SECOND / 10) /* for as long as a daemon may be being restarted */
-#define UNANSWERED_MOST 5 /* doublings of the longer: 16 s, and as much again at random */
-#define DAEMONS_LOST 3 /* so many may have died before they answered; whoever answers something else is no daemon of ours */
-#define PUT_OFF_RETRY_NS SECOND /* well before a daemon counts as silent */
+#define RECONNECT_SOON_NS (SECOND / 10) /* while the daemon may be restarting */
+#define UNANSWERED_MOST 5 /* doublings of RECONNECT_NS: 16 s, plus a random delay of up to as much */
+#define DAEMONS_LOST 3 /* daemons that may have died before they answered; what answers otherwise is not our daemon */
+#define DEFERRED_RETRY_NS SECOND /* well before a daemon counts as silent */
 #define DENIED_RETRY_NS SECOND
-#define DENIED_MOST 4 /* doublings of that, and as much again at random */
-#define LOOK_UNWOKEN_NS (10 * MS) /* where there is no descriptor left to be woken by */
+#define DENIED_MOST 4 /* doublings of that, plus a random delay of up to as much */
+#define LOOK_UNWOKEN_NS (10 * MS) /* when no descriptor is left to wake the thread with */
 #define OWN_TURN_NS (20 * MS) /* without a daemon */
 
 /* ---- the bill */
@@ -48,8 +53,8 @@ static uint64_t busy_now_ns(const struct gate *gate, uint64_t now_ns)
 static struct bill bill_now(struct gate *gate, uint64_t now_ns)
 {
     uint64_t idle_ns = gate->working || now_ns <= gate->done_ns ? 0 : now_ns - gate->done_ns;
-    struct bill bill = {busy_now_ns(gate, now_ns), idle_ns, gate->kernel_ns, worked_ns(gate, now_ns), 0, {0}};
-    bill.slots_end = worked_slots(&gate->worked, bill.slots);
+    struct bill bill = {busy_now_ns(gate, now_ns), idle_ns, gate->kernel_ns, gpu_time_ns(gate, now_ns), 0, {0}};
+    bill.slots_end = gpu_time_slots(&gate->gpu_time, bill.slots);
     return bill;
 }
 
@@ -62,10 +67,10 @@ void bill_begin(struct gate *gate, uint64_t now_ns)
         bill_close(gate);
     if (!gate->busy_since_ns)
         gate->busy_since_ns = now_ns;
-    if (gate->told_idle) {
-        gate->told_idle = false;
-        if (gate->session.holds) /* who says it works is taken to hold */
-            session_tell_busy(&gate->session, bill_now(gate, now_ns));
+    if (gate->reported_idle) {
+        gate->reported_idle = false;
+        if (gate->session.holds) /* the daemon takes a process that reports work for a holder */
+            session_report_busy(&gate->session, bill_now(gate, now_ns));
     }
     gate_wake(gate, now_ns + TICK_NS);
 }
@@ -74,7 +79,7 @@ static void end_turn(struct gate *gate, uint64_t now_ns)
 {
     bill_close(gate);
     struct bill bill = bill_now(gate, now_ns);
-    gate->working = gate->told_idle = false;
+    gate->working = gate->reported_idle = false;
     gate->kernel_ns = 0;
     session_end_turn(&gate->session, bill);
     gate_refresh(gate);
@@ -102,14 +107,14 @@ static uint64_t watch_gap(struct gate *gate, uint64_t now_ns)
         end_turn(gate, now_ns);
         return NEVER;
     }
-    if (!gate->told_idle) {
-        gate->told_idle = true;
-        session_tell_busy(&gate->session, bill_now(gate, now_ns));
+    if (!gate->reported_idle) {
+        gate->reported_idle = true;
+        session_report_busy(&gate->session, bill_now(gate, now_ns));
     }
     return gate->done_ns + IDLE_NS;
 }
 
-static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
+static uint64_t keep_bill(struct gate *gate, uint64_t now_ns)
 {
     bool dropping = gate->session.dropping;
     lanes_mark_tails(gate, now_ns, dropping ? 0 : TAIL_AGE_NS);
@@ -119,7 +124,7 @@ static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
     gate->advanced = false;
     if (idle && gate->working) {
         gate->working = false;
-        atomic_fetch_add(&pass_epoch, 1); /* whoever has credit left comes by, so that the bill goes on in time */
+        atomic_fetch_add(&pass_epoch, 1); /* threads with credit left take the lock again, so that the bill goes on in time */
     }
     if (dropping)
         return drain(gate, idle, now_ns);
@@ -129,16 +134,16 @@ static uint64_t keep_books(struct gate *gate, uint64_t now_ns)
         return gate->working ? now_ns + TICK_NS : NEVER;
     if (!gate->working)
         return watch_gap(gate, now_ns);
-    if (now_ns >= gate->told_ns + TELL_EVERY_NS) {
-        gate->told_ns = now_ns;
+    if (now_ns >= gate->reported_ns + REPORT_EVERY_NS) {
+        gate->reported_ns = now_ns;
         struct bill bill = bill_now(gate, now_ns);
         bill.idle_ns = 0;
-        session_tell_busy(&gate->session, bill);
+        session_report_busy(&gate->session, bill);
     }
     return now_ns + TICK_NS;
 }
 
-/* Without a daemon a quota is kept by ourselves: after a turn of our own the gate is closed for as long as that costs. */
+/* Without a daemon the process keeps its quota by itself: after each turn it closes its gate for as long as the turn costs. */
 static uint64_t keep_pace(struct gate *gate, uint64_t now_ns)
 {
     uint64_t busy_ns = busy_now_ns(gate, now_ns), percent = (uint64_t)gate->session.core_percent;
@@ -150,7 +155,7 @@ static uint64_t keep_pace(struct gate *gate, uint64_t now_ns)
     }
     uint64_t due_ns = gate->alone_since_ns ? (now_ns - gate->alone_since_ns) * percent / 100 : 0;
     if (!gate->alone_since_ns || busy_ns < gate->alone_busy_ns || due_ns > busy_ns - gate->alone_busy_ns) {
-        gate->alone_since_ns = now_ns; /* time that is not used is no credit */
+        gate->alone_since_ns = now_ns; /* unused time gives no credit */
         gate->alone_busy_ns = busy_ns;
         due_ns = 0;
     }
@@ -161,37 +166,37 @@ static uint64_t keep_pace(struct gate *gate, uint64_t now_ns)
 
 /* ---- while calls have passes */
 
-static void tell_work(struct gate *gate, uint64_t now_ns, uint64_t least_ns)
+static void report_work(struct gate *gate, uint64_t now_ns, uint64_t least_ns)
 {
-    if (worked_ns(gate, now_ns) < gate->told_worked_ns + least_ns)
+    if (gpu_time_ns(gate, now_ns) < gate->reported_worked_ns + least_ns)
         return;
     struct bill bill = bill_now(gate, now_ns);
-    bill.idle_ns = !gate->session.holds; /* who says it works is taken to hold */
-    gate->told_ns = now_ns;
-    gate->told_worked_ns = bill.worked_ns;
-    session_tell_busy(&gate->session, bill);
+    bill.idle_ns = !gate->session.holds; /* the daemon takes a process that reports work for a holder */
+    gate->reported_ns = now_ns;
+    gate->reported_worked_ns = bill.worked_ns;
+    session_report_busy(&gate->session, bill);
 }
 
-void bill_tell_burst(struct gate *gate, uint64_t now_ns)
+void bill_report_burst(struct gate *gate, uint64_t now_ns)
 {
-    if (now_ns < gate->told_ns + TELL_BURST_EVERY_NS)
+    if (now_ns < gate->reported_ns + REPORT_BURST_EVERY_NS)
         return;
-    tell_work(gate, now_ns, TELL_BURST_NS);
+    report_work(gate, now_ns, REPORT_BURST_NS);
     gate_flush(gate);
 }
 
-void bill_tell_last(struct gate *gate)
+void bill_report_last(struct gate *gate)
 {
-    tell_work(gate, clock_ns(), 1);
+    report_work(gate, clock_ns(), 1);
     gate_flush(gate);
 }
 
 static uint64_t look_for_use(struct gate *gate, uint64_t now_ns)
 {
     uint64_t watch_ns = lanes_watch(gate, now_ns);
-    if (now_ns >= gate->told_ns + TELL_WORK_EVERY_NS)
-        tell_work(gate, now_ns, 1);
-    if (now_ns < gate->looked_ns + LOOK_EVERY_NS && !gate->told_idle)
+    if (now_ns >= gate->reported_ns + REPORT_WORK_EVERY_NS)
+        report_work(gate, now_ns, 1);
+    if (now_ns < gate->looked_ns + LOOK_EVERY_NS && !gate->reported_idle)
         return watch_ns < gate->looked_ns + LOOK_EVERY_NS ? watch_ns : gate->looked_ns + LOOK_EVERY_NS;
     if (gate->used_lately) {
         gate->busy_ns += now_ns - gate->looked_ns;
@@ -199,7 +204,7 @@ static uint64_t look_for_use(struct gate *gate, uint64_t now_ns)
     }
     gate->looked_ns = now_ns;
     gate->used_lately = false;
-    atomic_fetch_add(&pass_epoch, 1); /* who goes on working comes by once */
+    atomic_fetch_add(&pass_epoch, 1); /* a thread that goes on launching takes the lock once */
     if (now_ns < gate->used_ns + IDLE_NS || !gate->session.holds)
         return watch_ns < now_ns + LOOK_EVERY_NS ? watch_ns : now_ns + LOOK_EVERY_NS;
     lanes_make_dirty(gate, now_ns);
@@ -216,7 +221,7 @@ static uint64_t do_what_is_due(struct gate *gate, uint64_t now_ns)
     other_ns = NEVER;
     gate_refresh(gate);
     if (gate->paced || gate->session.dropping || gate->working)
-        other_ns = keep_books(gate, now_ns);
+        other_ns = keep_bill(gate, now_ns);
     else if (gate->open)
         other_ns = look_for_use(gate, now_ns);
     return other_ns < next_ns ? other_ns : next_ns;
@@ -224,12 +229,12 @@ static uint64_t do_what_is_due(struct gate *gate, uint64_t now_ns)
 
 /* ---- the connection */
 
-/* A daemon that comes back is met soon, but not by everybody at once; who takes connections and never answers as a
- * daemon of ours is asked less and less often. */
+/* Clients reconnect soon after a daemon is back, but not all at once. A peer that accepts connections and never answers as our
+ * daemon does is tried less and less often. */
 static uint64_t reconnect_delay_ns(struct gate *gate, bool connected, uint64_t now_ns)
 {
     struct session *session = &gate->session;
-    unsigned int lost = session->foreign_told ? 0 : DAEMONS_LOST;
+    unsigned int lost = session->foreign_reported ? 0 : DAEMONS_LOST;
     if (connected && (session->phase == REGISTERING || session->phase == RESUMING))
         gate->unanswered += gate->unanswered < UNANSWERED_MOST + lost;
     else if (connected)
@@ -241,7 +246,7 @@ static uint64_t reconnect_delay_ns(struct gate *gate, bool connected, uint64_t n
     if (gate->refused)
         most_ns = DENIED_RETRY_NS << (gate->refused - 1);
     uint64_t jitter_ns = (now_ns ^ (uint64_t)getpid() * 2654435761u) % most_ns;
-    return jitter_ns + (doublings || gate->refused ? most_ns : 0) + (session_put_off(session) ? PUT_OFF_RETRY_NS : 0);
+    return jitter_ns + (doublings || gate->refused ? most_ns : 0) + (session_is_deferred(session) ? DEFERRED_RETRY_NS : 0);
 }
 
 static void disconnect(struct gate *gate, uint64_t now_ns)
@@ -278,10 +283,16 @@ static void connect_if_due(struct gate *gate, uint64_t now_ns)
     gate_flush(gate);
 }
 
+static void start_counters_afresh(struct gate *gate)
+{
+    gate->busy_ns = gate->busy_since_ns = gate->reported_worked_ns = 0;
+    gate->gpu_time.total_ns = gate->gpu_time.estimated_ns = 0;
+}
+
 static void receive(struct gate *gate, uint64_t now_ns)
 {
     for (int frames = 0; frames < OUT_FRAMES && gate->socket.fd >= 0; frames++) {
-        if (!descriptor_is_ours(&gate->socket)) { /* the program has closed it: the daemon is there, and is resumed with */
+        if (!descriptor_is_ours(&gate->socket)) { /* the program has closed it; the daemon is still there: resume */
             disconnect(gate, now_ns);
             return;
         }
@@ -298,8 +309,8 @@ static void receive(struct gate *gate, uint64_t now_ns)
         gate->in_bytes = 0;
         bool was_resuming = gate->session.phase == RESUMING;
         session_received(&gate->session, gate->in, now_ns);
-        if (was_resuming && gate->session.phase == REGISTERING) /* a new life begins with a new counter */
-            gate->busy_ns = gate->busy_since_ns = gate->told_worked_ns = gate->worked.total_ns = gate->worked.alike_ns = 0;
+        if (was_resuming && gate->session.phase == REGISTERING) /* a new registration counts from 0 */
+            start_counters_afresh(gate);
         gate_refresh(gate);
         pthread_cond_broadcast(&gate->changed);
     }
@@ -307,7 +318,7 @@ static void receive(struct gate *gate, uint64_t now_ns)
 
 /* ---- the thread */
 
-/* What wakes the thread, made again if the program has closed it; false if there can be none. */
+/* Makes the pair of sockets that wakes the thread again if the program has closed it; false if that is not possible. */
 static bool can_be_woken(struct gate *gate)
 {
     int ends[2];
@@ -322,7 +333,7 @@ static bool can_be_woken(struct gate *gate)
     return gate->wake_read.fd >= 0 && gate->wake_write.fd >= 0;
 }
 
-/* Should the program close the pair meanwhile, its end wakes us; what was closed keeps its meaning until we are awake. */
+/* If the program closes the pair meanwhile, that wakes the thread; ppoll keeps the closed sockets alive until then. */
 static void sleep_until(struct gate *gate, uint64_t until_ns, uint64_t now_ns)
 {
     uint64_t most_ns = can_be_woken(gate) ? SECOND : LOOK_UNWOKEN_NS;

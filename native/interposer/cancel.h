@@ -1,5 +1,5 @@
-/* A thread that is cancelled while it holds a lock of ours, or stands in a line, would leave both behind for ever: between
- * the two it is not cancelled. A cancellation asked for meanwhile acts at the program's next cancellation point. */
+/* A thread cancelled while it holds one of our locks, or waits in a queue of ours, would leave both behind forever. So it is
+ * not cancelled between the two calls below; a request made meanwhile takes effect at the program's next cancellation point. */
 #ifndef INTERPOSER_CANCEL_H
 #define INTERPOSER_CANCEL_H
 

@@ -1,11 +1,12 @@
 /* Stream capture: what is captured does not run, so it is neither gated nor counted. */
-#include "gate.h"
-#include "own.h"
+#include "capture.h"
+#include "handlers.h"
+#include "pass.h"
 #include "real.h"
 
 atomic_int captures;
 
-/* Streams that capture for a graphics program. The driver is not known to call that capturing. */
+/* Streams that capture for a graphics program. cuStreamIsCapturing may not report them. */
 #define GRAPHICS_MAX 64
 static _Atomic(CUstream) for_graphics[GRAPHICS_MAX];
 
@@ -26,12 +27,12 @@ bool capture_is_under_way(CUstream stream)
         return false;
     if (stream && replace_for_graphics(stream, stream))
         return true;
-    /* A stream may have joined a capture by waiting for an event, so as long as there is one each stream is asked. */
+    /* A stream may have joined a capture by waiting for an event, so while there is a capture every stream is queried. */
     return real.cuStreamIsCapturing &&
            (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != 0);
 }
 
-/* Not only while there is a capture: one may begin in another thread between the question and our call. */
+/* Even when there is no capture: another thread may begin one between a check and our call. */
 int capture_relax(void)
 {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -46,14 +47,14 @@ void capture_restore(int mode)
         real.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* From the first capture on nobody has a pass, since a pass does not ask whether its stream captures. */
+/* While there is a capture no thread has a pass: with a pass it is not checked whether the stream captures. */
 static void begins(void)
 {
     atomic_fetch_add(&captures, 1);
     atomic_fetch_add(&pass_epoch, 1);
 }
 
-/* A capture may have begun by a function that is newer than the table of hooks: there are never fewer than none. */
+/* A capture may have been begun by a function newer than the table of hooks: the count never falls below 0. */
 static void ends(void)
 {
     int count = atomic_load(&captures);
@@ -80,32 +81,32 @@ void capture_stream_ends(CUstream stream)
         ends();
 }
 
-CUresult own_cuStreamBeginCapture(CUstream stream)
+CUresult handle_cuStreamBeginCapture(CUstream stream)
 {
     begins();
     return began(real.cuStreamBeginCapture(stream));
 }
 
-CUresult own_cuStreamBeginCapture_v2(CUstream stream, int mode)
+CUresult handle_cuStreamBeginCapture_v2(CUstream stream, int mode)
 {
     begins();
     return began(real.cuStreamBeginCapture_v2(stream, mode));
 }
 
-CUresult own_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *needs, const void *edges,
-                                         size_t count, int mode)
+CUresult handle_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *needs, const void *edges,
+                                            size_t count, int mode)
 {
     begins();
     return began(real.cuStreamBeginCaptureToGraph(stream, graph, needs, edges, count, mode));
 }
 
-CUresult own_cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *callback, void *data)
+CUresult handle_cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *callback, void *data)
 {
     begins();
     return began(real.cuStreamBeginRecaptureToGraph(stream, mode, graph, callback, data));
 }
 
-CUresult own_cuStreamBeginCaptureToCig(CUstream stream, void *params)
+CUresult handle_cuStreamBeginCaptureToCig(CUstream stream, void *params)
 {
     begins();
     CUresult result = began(real.cuStreamBeginCaptureToCig(stream, params));
@@ -114,7 +115,7 @@ CUresult own_cuStreamBeginCaptureToCig(CUstream stream, void *params)
     return result;
 }
 
-CUresult own_cuStreamEndCaptureToCig(CUstream stream)
+CUresult handle_cuStreamEndCaptureToCig(CUstream stream)
 {
     CUresult result = real.cuStreamEndCaptureToCig(stream);
     if (result == CUDA_SUCCESS && replace_for_graphics(stream, NULL))
@@ -122,7 +123,7 @@ CUresult own_cuStreamEndCaptureToCig(CUstream stream)
     return result;
 }
 
-CUresult own_cuStreamEndCapture(CUstream stream, CUgraph *graph)
+CUresult handle_cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     bool was_capturing = is_capturing(stream);
     CUresult result = real.cuStreamEndCapture(stream, graph);

@@ -1,83 +1,84 @@
-/* Contexts and streams that come, go, and are made current: what is remembered of them must go with them. */
+/* Contexts and streams are created, made current and destroyed: what is remembered about them must follow. */
 #include <string.h>
 
-#include "gate.h"
+#include "capture.h"
+#include "handlers.h"
+#include "lane.h"
 #include "memory.h"
-#include "own.h"
 #include "real.h"
 
-static _Thread_local CUcontext last_seen __attribute__((tls_model("initial-exec")));
+static _Thread_local CUcontext last_current __attribute__((tls_model("initial-exec")));
 
-/* Stream 0 means another stream now, and maybe another GPU. */
-static CUresult look_again(CUresult result)
+/* When another context becomes current, stream 0 is another stream, perhaps of another GPU. */
+static CUresult note_current(CUresult result)
 {
     CUcontext now = NULL;
     if (real.cuCtxGetCurrent(&now) != CUDA_SUCCESS)
         now = NULL;
-    if (now != last_seen) {
-        last_seen = now;
+    if (now != last_current) {
+        last_current = now;
         lanes_forget_passes();
     }
     return result;
 }
 
-CUresult own_cuCtxSetCurrent(CUcontext ctx)
+CUresult handle_cuCtxSetCurrent(CUcontext ctx)
 {
-    return look_again(real.cuCtxSetCurrent(ctx));
+    return note_current(real.cuCtxSetCurrent(ctx));
 }
 
-CUresult own_cuCtxPushCurrent_v2(CUcontext ctx)
+CUresult handle_cuCtxPushCurrent_v2(CUcontext ctx)
 {
-    return look_again(real.cuCtxPushCurrent_v2(ctx));
+    return note_current(real.cuCtxPushCurrent_v2(ctx));
 }
 
-CUresult own_cuCtxPopCurrent_v2(CUcontext *ctx)
+CUresult handle_cuCtxPopCurrent_v2(CUcontext *ctx)
 {
-    return look_again(real.cuCtxPopCurrent_v2(ctx));
+    return note_current(real.cuCtxPopCurrent_v2(ctx));
 }
 
-CUresult own_cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
+CUresult handle_cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-    return look_again(real.cuCtxCreate_v2(ctx, flags, device));
+    return note_current(real.cuCtxCreate_v2(ctx, flags, device));
 }
 
-CUresult own_cuCtxCreate_v3(CUcontext *ctx, void *affinity, int count, unsigned int flags, CUdevice device)
+CUresult handle_cuCtxCreate_v3(CUcontext *ctx, void *affinity, int count, unsigned int flags, CUdevice device)
 {
-    return look_again(real.cuCtxCreate_v3(ctx, affinity, count, flags, device));
+    return note_current(real.cuCtxCreate_v3(ctx, affinity, count, flags, device));
 }
 
-CUresult own_cuCtxCreate_v4(CUcontext *ctx, void *params, unsigned int flags, CUdevice device)
+CUresult handle_cuCtxCreate_v4(CUcontext *ctx, void *params, unsigned int flags, CUdevice device)
 {
-    return look_again(real.cuCtxCreate_v4(ctx, params, flags, device));
+    return note_current(real.cuCtxCreate_v4(ctx, params, flags, device));
 }
 
-CUresult own_cuCtxDestroy_v2(CUcontext ctx)
+CUresult handle_cuCtxDestroy_v2(CUcontext ctx)
 {
     lanes_forget_context(ctx);
     CUresult result = real.cuCtxDestroy_v2(ctx);
     if (result == CUDA_SUCCESS)
         memory_forget_context(ctx);
-    return look_again(result);
+    return note_current(result);
 }
 
-/* It ends only if nobody else is attached to it; then it is not current any more. */
-CUresult own_cuCtxDetach(CUcontext ctx)
+/* The context is destroyed only with its last attachment; then it is no longer current. */
+CUresult handle_cuCtxDetach(CUcontext ctx)
 {
     CUcontext now = NULL;
     lanes_forget_context(ctx);
     CUresult result = real.cuCtxDetach(ctx);
     if (result == CUDA_SUCCESS && (real.cuCtxGetCurrent(&now) != CUDA_SUCCESS || now != ctx))
         memory_forget_context(ctx);
-    return look_again(result);
+    return note_current(result);
 }
 
-/* Its streams can only be destroyed afterwards. What was allocated is the device's, and counts until it is freed. */
-CUresult own_cuGreenCtxDestroy(CUgreenCtx green)
+/* Its streams can only be destroyed afterwards. Its allocations belong to the device and count until they are freed. */
+CUresult handle_cuGreenCtxDestroy(CUgreenCtx green)
 {
     CUcontext ctx;
     if (real.cuCtxFromGreenCtx && real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
         lanes_forget_context(ctx);
-    return look_again(real.cuGreenCtxDestroy(green));
+    return note_current(real.cuGreenCtxDestroy(green));
 }
 
 /* The primary context of a device if it exists, else NULL. */
@@ -93,7 +94,8 @@ static CUcontext primary_of(CUdevice device)
     return ctx;
 }
 
-/* It may be about to end, and its events with it: nobody may ask for them then. If it lives on, its lanes are made anew. */
+/* The context may be about to end, and its events with it, which must not be queried then. If it lives on, its lanes are made
+ * again. */
 static CUcontext before_primary(CUdevice device)
 {
     CUcontext ctx = primary_of(device);
@@ -106,68 +108,24 @@ static CUresult after_primary(CUdevice device, CUcontext before, CUresult result
 {
     if (before && !primary_of(device))
         memory_forget_context(before);
-    return look_again(result);
+    return note_current(result);
 }
 
-CUresult own_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+CUresult handle_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     CUcontext before = before_primary(device);
     return after_primary(device, before, real.cuDevicePrimaryCtxRelease_v2(device));
 }
 
-CUresult own_cuDevicePrimaryCtxReset_v2(CUdevice device)
+CUresult handle_cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     CUcontext before = before_primary(device);
     return after_primary(device, before, real.cuDevicePrimaryCtxReset_v2(device));
 }
 
-CUresult own_cuStreamDestroy_v2(CUstream stream)
+CUresult handle_cuStreamDestroy_v2(CUstream stream)
 {
     capture_stream_ends(stream);
     lanes_end_stream(stream);
     return real.cuStreamDestroy_v2(stream);
-}
-
-/* Before the program waits, what it waits for is marked: when that ended is then known exactly. */
-
-CUresult own_cuStreamSynchronize(CUstream stream)
-{
-    struct wait wait;
-    gates_wait_begins_for(stream, &wait);
-    CUresult result = real.cuStreamSynchronize(stream);
-    wait.failed = result != CUDA_SUCCESS;
-    gates_wait_ends(&wait);
-    return result;
-}
-
-CUresult own_cuEventSynchronize(CUevent event)
-{
-    struct wait wait = {0};
-    gates_wait_begins(&wait);
-    CUresult result = real.cuEventSynchronize(event);
-    wait.failed = result != CUDA_SUCCESS;
-    gates_wait_ends(&wait);
-    return result;
-}
-
-CUresult own_cuCtxSynchronize(void)
-{
-    struct wait wait = {0};
-    gates_wait_begins(&wait);
-    CUresult result = real.cuCtxSynchronize();
-    if (result == CUDA_SUCCESS)
-        gates_waited_for_context(NULL);
-    gates_wait_ends(&wait);
-    return result;
-}
-
-CUresult own_cuCtxSynchronize_v2(CUcontext ctx)
-{
-    struct wait wait = {0};
-    gates_wait_begins(&wait);
-    CUresult result = real.cuCtxSynchronize_v2(ctx);
-    if (result == CUDA_SUCCESS)
-        gates_waited_for_context(ctx);
-    gates_wait_ends(&wait);
-    return result;
 }

@@ -6,8 +6,8 @@
 
 #include "descriptor.h"
 
-#define FEW 64   /* of the highest numbers that the soft limit lets us have */
-#define MOST 1024 /* a table of descriptors is as long as its highest number */
+#define FEW 64   /* of the highest numbers that the soft limit allows */
+#define MOST 1024 /* the kernel's table of descriptors is as long as the highest number */
 
 static struct descriptor identified(int fd)
 {
@@ -41,7 +41,7 @@ void descriptor_close(struct descriptor *descriptor)
 {
     int fd = descriptor->fd;
     bool is_ours = descriptor_is_ours(descriptor);
-    descriptor->fd = -1; /* first: a child forked now must not close what gets the number next */
+    descriptor->fd = -1; /* first: a child forked now must not close whatever gets the number next */
     if (is_ours)
         close(fd);
 }

@@ -1,5 +1,5 @@
-/* Descriptors of ours in a program that may close any, and have the number given to a file of its own. Before each use it is
- * asked whether the number still means what was opened. */
+/* Our descriptors, in a program that may close any of them and get the same number for a file of its own. Before each use it is
+ * checked that the number still refers to what we opened. */
 #ifndef INTERPOSER_DESCRIPTOR_H
 #define INTERPOSER_DESCRIPTOR_H
 
@@ -14,8 +14,8 @@ struct descriptor {
 
 #define NO_DESCRIPTOR ((struct descriptor){.fd = -1})
 
-/* Of a socket that was just opened (all eventfds and the like have one inode); moved to a number that programs hardly get
- * to. */
+/* For a socket that was just opened (eventfds and the like all share one inode). It is moved to a number that programs rarely
+ * reach. */
 struct descriptor descriptor_of(int fd);
 bool descriptor_is_ours(const struct descriptor *descriptor);
 /* If it is still ours. */

@@ -1,4 +1,4 @@
-/* dlsym, so that programs that look the driver's functions up find ours.
+/* dlsym, so that programs that look up the driver's functions find ours.
  *
  * 1. A name that is not ours goes to the real dlsym by a jump: it sees its caller's return address, which is how it knows what
  *    RTLD_NEXT and RTLD_DEFAULT mean. For these two that is also right for our own names: we are where the loader put us.
@@ -10,10 +10,10 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-#include "gate.h"
 #include "hooks.h"
 #include "real.h"
 #include "settings.h"
+#include "start.h"
 
 typedef void *(*dlsym_function)(void *, const char *);
 
@@ -51,10 +51,10 @@ __attribute__((used, visibility("hidden"))) struct answer_or_jump nvshare_dlsym(
     if (!begins_with(name, "cu") && !begins_with(name, "nvml"))
         return to_real;
     void *ours = hook_of_symbol(name);
-    if (!ours || !library_on())
+    if (!ours || !library_is_on())
         return to_real;
-    void *found = to_real.jump(handle, name); /* of a handle it is the same whoever asks */
-    return (struct answer_or_jump){real_is_drivers(found) ? ours : found, NULL};
+    void *found = to_real.jump(handle, name); /* with a handle, the answer does not depend on the caller */
+    return (struct answer_or_jump){real_is_in_driver(found) ? ours : found, NULL};
 }
 
 #if defined(__x86_64__)

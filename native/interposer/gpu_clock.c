@@ -1,10 +1,10 @@
-/* The GPU's clock. How it is told is in gpu_clock.h. */
+/* The GPU's clock. gpu_clock.h explains how it is read. */
 #include "gpu_clock.h"
 
 #include "clock.h"
 #include "real.h"
 
-/* Differences are told as floats: from a base that is older they would be too coarse. */
+/* The driver gives differences as floats, which would be too coarse with an older base. */
 #define BASE_AGE_NS (8 * SECOND)
 #define BASE_AGE_MAX_NS (60 * SECOND)
 
@@ -26,7 +26,7 @@ void gpu_clock_end(struct gpu_clock *clock)
     *clock = (struct gpu_clock){0};
 }
 
-static bool gpu_time(const struct gpu_clock *clock, CUevent event, int64_t *gpu_ns)
+static bool read_event(const struct gpu_clock *clock, CUevent event, int64_t *gpu_ns)
 {
     float milliseconds;
     if (!clock->is_set || real.cuEventElapsedTime(&milliseconds, clock->base, event) != CUDA_SUCCESS)
@@ -48,7 +48,7 @@ static void change_base(struct gpu_clock *clock)
     if (!clock->put_ns || real.cuEventQuery(clock->next) == CUDA_ERROR_NOT_READY)
         return;
     int64_t gpu_ns = 0;
-    bool goes_on = clock->put_ns < clock->base_ns + BASE_AGE_MAX_NS && gpu_time(clock, clock->next, &gpu_ns);
+    bool goes_on = clock->put_ns < clock->base_ns + BASE_AGE_MAX_NS && read_event(clock, clock->next, &gpu_ns);
     CUevent base = clock->next;
     clock->next = clock->base;
     clock->base = base;
@@ -64,7 +64,7 @@ void gpu_clock_learn(struct gpu_clock *clock, CUevent event, uint64_t put_ns)
 {
     int64_t gpu_ns;
     change_base(clock);
-    if (!gpu_time(clock, event, &gpu_ns))
+    if (!read_event(clock, event, &gpu_ns))
         return;
     int64_t ahead_ns = gpu_ns - (int64_t)put_ns;
     clock->ahead_ns = ahead_ns < clock->ahead_ns ? ahead_ns : clock->ahead_ns;
@@ -73,7 +73,7 @@ void gpu_clock_learn(struct gpu_clock *clock, CUevent event, uint64_t put_ns)
 uint64_t gpu_clock_read(struct gpu_clock *clock, CUevent event, uint64_t now_ns)
 {
     int64_t gpu_ns;
-    if (!gpu_time(clock, event, &gpu_ns))
+    if (!read_event(clock, event, &gpu_ns))
         return now_ns;
     int64_t least_ns = gpu_ns - (int64_t)now_ns;
     clock->ahead_ns = clock->ahead_ns > least_ns ? clock->ahead_ns : least_ns;

@@ -1,9 +1,9 @@
 /* The GPU's clock, in the host's time.
  *
- * Events tell by how much GPU time they are apart. One that is put on an idle stream is reached at once, or later if the stream
- * waits for something or the GPU has to switch to this process; never earlier. So the smallest difference between when such
- * events were put and when they were reached is how far the two clocks are apart, of all streams of a context. Nor can an event
- * have been reached later than that was seen: so a clock that runs faster is followed.
+ * The driver says how much GPU time lies between two events. An event recorded on an idle stream is reached at once, or later
+ * if the stream waits for something or the GPU has to switch to this process, but never earlier. So the smallest difference
+ * between recording such events and reaching them, over all streams of a context, is the offset between the two clocks. Nor
+ * can an event have been reached after it was seen to be reached: that corrects for a GPU clock that runs faster.
  */
 #ifndef INTERPOSER_GPU_CLOCK_H
 #define INTERPOSER_GPU_CLOCK_H
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "abi.h"
+#include "../include/cuda_abi.h"
 
 struct gpu_clock { /* of one context */
     CUcontext ctx; /* NULL: not in use */
@@ -30,9 +30,9 @@ bool gpu_clock_make(struct gpu_clock *clock, CUcontext ctx);
 void gpu_clock_end(struct gpu_clock *clock);
 /* Before an event is put on an idle stream of the current context. */
 void gpu_clock_put(struct gpu_clock *clock, CUstream stream, uint64_t now_ns);
-/* That event was put then, and has been reached. */
+/* An event recorded at that time on an idle stream has been reached. */
 void gpu_clock_learn(struct gpu_clock *clock, CUevent event, uint64_t put_ns);
-/* When an event was reached, or now if that cannot be told. */
+/* When an event was reached, or now if that is not known. */
 uint64_t gpu_clock_read(struct gpu_clock *clock, CUevent event, uint64_t now_ns);
 #pragma GCC visibility pop
 

@@ -5,7 +5,7 @@
 
 /* Our function of exactly this name, or NULL. */
 void *hook_of_symbol(const char *symbol);
-/* What cuGetProcAddress is to answer where the driver answered `found`. */
+/* The answer of cuGetProcAddress where the driver's would be `found`. */
 void *hook_instead_of(void *found, const char *name, int version, bool is_per_thread);
 
 #endif

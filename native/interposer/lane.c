@@ -2,14 +2,22 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "gate.h"
+#include "cancel.h"
+#include "capture.h"
+#include "clock.h"
+#include "gates.h"
+#include "gpu_time.h"
+#include "lane.h"
+#include "marking.h"
+#include "pass.h"
 #include "real.h"
 
-#define MAX_CLOCKS 64 /* contexts; the work of more is not timed as well */
+#define MAX_CLOCKS 64 /* contexts; in further ones work is timed less exactly */
 
 static struct lane lanes[MAX_LANES];
 static struct gpu_clock clocks[MAX_CLOCKS];
-static pthread_mutex_t lanes_lock = PTHREAD_MUTEX_INITIALIZER; /* of which stream has which lane; taken first */
+/* Guards which stream has which lane; taken before a gate's lock. */
+static pthread_mutex_t lanes_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_uint_fast64_t lanes_epoch = 1;
 
 struct cached {
@@ -68,10 +76,10 @@ static void free_lane(struct lane *lane)
         real.cuEventDestroy_v2(lane->start);
     struct gate *gate = lane->gate;
     memset(lane, 0, sizeof(*lane));
-    lane->gate = gate; /* for who finds out only now that it is not its lane any more */
+    lane->gate = gate; /* for threads that only now find out that the lane is no longer theirs */
 }
 
-/* A lane nothing is behind; its stream will get another when it is used again. */
+/* A lane without outstanding work; its stream gets another one when it is used again. */
 static struct lane *spare_lane(void)
 {
     for (int i = 0; i < MAX_LANES; i++)

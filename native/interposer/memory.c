@@ -2,9 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "memory.h"
 #include "real.h"
 #include "settings.h"
+#include "start.h"
 
 #define BUCKETS 16384
 
@@ -26,11 +28,11 @@ static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* never held whi
 
 /* ---- may it be allocated */
 
-static void reject(const struct gate *gate, const struct asking *asking, const char *origin)
+static void reject(const struct gate *gate, const struct reservation *reservation, const char *origin)
 {
     say("Memory allocation rejected: %llu bytes asked, %llu of %llu bytes used on %s%s%s",
-        (unsigned long long)asking->asked_bytes, (unsigned long long)asking->used_bytes,
-        (unsigned long long)asking->limit_bytes, gate->key, *origin ? "; the limit is " : "", origin);
+        (unsigned long long)reservation->requested_bytes, (unsigned long long)reservation->used_bytes,
+        (unsigned long long)reservation->limit_bytes, gate->key, *origin ? "; the limit is " : "", origin);
 }
 
 static bool fits_card(const struct gate *gate, uint64_t bytes)
@@ -45,55 +47,55 @@ static bool fits_card(const struct gate *gate, uint64_t bytes)
     return false;
 }
 
-static void wait_for_answer(struct gate *gate, struct asking *asking)
+static void wait_for_answer(struct gate *gate, struct reservation *reservation)
 {
     uint64_t asked_ns = clock_ns();
-    if (asking->answer == UNANSWERED)
+    if (reservation->answer == UNANSWERED)
         gate_wake(gate, 0);
-    while (asking->answer == UNANSWERED) {
-        /* Anew each time: it depends on what becomes of the connection meanwhile. */
+    while (reservation->answer == UNANSWERED) {
+        /* Computed each time: it depends on the connection, which may change meanwhile. */
         uint64_t now_ns = clock_ns(), until_ns = session_patience_ns(&gate->session, asked_ns);
         if (now_ns >= until_ns)
-            session_judge(&gate->session, asking, now_ns);
+            session_decide(&gate->session, reservation, now_ns);
         else
             gate_wait(gate, until_ns);
     }
 }
 
-static void tell_growth(struct gate *gate)
+static void report_growth(struct gate *gate)
 {
     struct session *session = &gate->session;
-    struct asking question = {.asked_bytes = 0};
+    struct reservation question = {.requested_bytes = 0};
     uint64_t until_ns = clock_ns() + GROWTH_PATIENCE_NS;
-    session_tell_growth(session, &question);
+    session_report_growth(session, &question);
     gate_flush(gate);
     while (question.answer == UNANSWERED && session->phase == READY && clock_ns() < until_ns)
         gate_wait(gate, until_ns);
     if (question.answer == UNANSWERED)
-        session_judge(session, &question, clock_ns());
+        session_decide(session, &question, clock_ns());
 }
 
 bool memory_take(struct gate *gate, uint64_t bytes)
 {
-    struct asking asking = {.asked_bytes = bytes};
+    struct reservation reservation = {.requested_bytes = bytes};
     int cancellable = cancel_hold();
     pthread_mutex_lock(&gate->lock);
     bool fits = fits_card(gate, bytes);
     if (fits) {
-        session_ask(&gate->session, &asking, clock_ns());
-        wait_for_answer(gate, &asking);
+        session_reserve(&gate->session, &reservation, clock_ns());
+        wait_for_answer(gate, &reservation);
         bool is_much = gate->total_bytes && bytes >= gate->total_bytes / MUCH_PARTS;
-        if (asking.answer == GRANTED && is_much && gate->session.holds && gate->session.phase == READY)
-            tell_growth(gate);
+        if (reservation.answer == GRANTED && is_much && gate->session.holds && gate->session.phase == READY)
+            report_growth(gate);
         gate_flush(gate);
         gate_wake(gate, gate->session.report_at_ns);
     }
     const char *origin = session_limit_origin(&gate->session);
     pthread_mutex_unlock(&gate->lock);
     cancel_restore(cancellable);
-    if (fits && asking.answer != GRANTED)
-        reject(gate, &asking, origin);
-    return fits && asking.answer == GRANTED;
+    if (fits && reservation.answer != GRANTED)
+        reject(gate, &reservation, origin);
+    return fits && reservation.answer == GRANTED;
 }
 
 void memory_give(struct gate *gate, uint64_t bytes)
@@ -112,8 +114,8 @@ uint64_t memory_used_by_pod(struct gate *gate)
     struct session *session = &gate->session;
     if (session->leased || session->phase != READY)
         return session->used_bytes;
-    struct asking question = {.asked_bytes = 0};
-    session_ask(session, &question, clock_ns());
+    struct reservation question = {.requested_bytes = 0};
+    session_reserve(session, &question, clock_ns());
     wait_for_answer(gate, &question);
     gate_flush(gate);
     return question.used_bytes > session->used_bytes ? question.used_bytes : session->used_bytes;
@@ -136,7 +138,7 @@ static void insert(struct entry *entry)
     pthread_mutex_unlock(&table_lock);
 }
 
-static bool note(const struct entry *wanted)
+static bool record(const struct entry *wanted)
 {
     struct entry *entry = malloc(sizeof(*entry));
     if (!entry)
@@ -146,9 +148,9 @@ static bool note(const struct entry *wanted)
     return true;
 }
 
-bool memory_note(enum key_kind kind, uint64_t key, struct gate *gate, CUcontext ctx, uint64_t bytes)
+bool memory_record(enum key_kind kind, uint64_t key, struct gate *gate, CUcontext ctx, uint64_t bytes)
 {
-    return note(&(struct entry){.kind = kind, .key = key, .bytes = bytes, .gate = gate, .ctx = ctx, .users = 1});
+    return record(&(struct entry){.kind = kind, .key = key, .bytes = bytes, .gate = gate, .ctx = ctx, .users = 1});
 }
 
 /* With the table's lock held. */
@@ -160,7 +162,7 @@ static struct entry **find(enum key_kind kind, uint64_t key)
     return at;
 }
 
-struct entry *memory_lift(enum key_kind kind, uint64_t key)
+struct entry *memory_begin_free(enum key_kind kind, uint64_t key)
 {
     pthread_mutex_lock(&table_lock);
     struct entry **at = find(kind, key), *entry = *at;
@@ -172,7 +174,7 @@ struct entry *memory_lift(enum key_kind kind, uint64_t key)
     return entry;
 }
 
-void memory_settle(struct entry *entry, bool freed)
+void memory_end_free(struct entry *entry, bool freed)
 {
     if (!entry)
         return;
@@ -185,11 +187,12 @@ void memory_settle(struct entry *entry, bool freed)
     free(entry);
 }
 
-bool memory_became_managed(CUdeviceptr address)
+bool memory_is_made_managed(CUdeviceptr address)
 {
     CUdeviceptr base;
     size_t bytes;
-    if (!library_on() || !real.cuMemGetAddressRange_v2 || real.cuMemGetAddressRange_v2(&base, &bytes, address) != CUDA_SUCCESS)
+    if (!library_is_on() || !real.cuMemGetAddressRange_v2 ||
+        real.cuMemGetAddressRange_v2(&base, &bytes, address) != CUDA_SUCCESS)
         return false;
     const struct gate *gate = memory_gate_of(KEY_ADDRESS, base);
     return gate && gate->managed;
@@ -204,7 +207,7 @@ struct gate *memory_gate_of(enum key_kind kind, uint64_t key)
     return gate;
 }
 
-bool memory_hold(enum key_kind kind, uint64_t key)
+bool memory_retain(enum key_kind kind, uint64_t key)
 {
     pthread_mutex_lock(&table_lock);
     struct entry *entry = *find(kind, key);
@@ -214,14 +217,14 @@ bool memory_hold(enum key_kind kind, uint64_t key)
     return entry;
 }
 
-bool memory_note_mapping(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHandle handle)
+bool memory_record_mapping(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHandle handle)
 {
-    return note(&(struct entry){.kind = KEY_MAPPING, .key = address, .bytes = bytes, .handle = handle, .users = 1});
+    return record(&(struct entry){.kind = KEY_MAPPING, .key = address, .bytes = bytes, .handle = handle, .users = 1});
 }
 
-uint64_t memory_drop_mapping(CUdeviceptr address, CUmemGenericAllocationHandle *handle)
+uint64_t memory_forget_mapping(CUdeviceptr address, CUmemGenericAllocationHandle *handle)
 {
-    struct entry *entry = memory_lift(KEY_MAPPING, address);
+    struct entry *entry = memory_begin_free(KEY_MAPPING, address);
     uint64_t bytes = entry ? entry->bytes : 0;
     *handle = entry ? entry->handle : 0;
     free(entry);

@@ -12,14 +12,14 @@ static void *library(const char *name)
     return dlopen(name, RTLD_LAZY | RTLD_LOCAL);
 }
 
-/* The one after us in the order of loading: another preloaded library may stand there. */
+/* The next one in the loading order, which may be another preloaded library's. */
 static void *next(void *handle, const char *symbol)
 {
     void *(*look_up)(void *, const char *) = real_dlsym();
     void *found = look_up(RTLD_NEXT, symbol);
     if (!found && handle)
         found = look_up(handle, symbol);
-    dlerror(); /* what is not there is no error, and must not become the program's */
+    dlerror(); /* a missing function is no error, and the program must not see one */
     return found;
 }
 
@@ -31,21 +31,21 @@ void real_find(void)
     void *cuda = library("libcuda.so.1");
 #define GATED(symbol, name, since, variant, stream, parameters, arguments) BOTH(cuda, symbol, variant)
 #define BLOCKING(symbol, name, since, variant, parameters, arguments) BOTH(cuda, symbol, variant)
-#define OWN(symbol, name, since, parameters, arguments) FIND(cuda, symbol)
-#define OWN_STREAM(symbol, name, since, variant, parameters, arguments) BOTH(cuda, symbol, variant)
+#define HANDLED(symbol, name, since, parameters, arguments) FIND(cuda, symbol)
+#define HANDLED_STREAM(symbol, name, since, variant, parameters, arguments) BOTH(cuda, symbol, variant)
 #define NVML(symbol, parameters, arguments)
-#define CALLED(symbol, parameters) FIND(cuda, symbol)
-#define CALLED_NVML(symbol, parameters)
+#define DRIVER_CALL(symbol, parameters) FIND(cuda, symbol)
+#define NVML_CALL(symbol, parameters)
 #include "hooks.def"
-#include "called.def"
+#include "driver_calls.def"
 #undef GATED
 #undef FILL
 #undef BLOCKING
-#undef OWN
-#undef OWN_STREAM
+#undef HANDLED
+#undef HANDLED_STREAM
 #undef NVML
-#undef CALLED
-#undef CALLED_NVML
+#undef DRIVER_CALL
+#undef NVML_CALL
 }
 
 static void find_nvml(void)
@@ -53,13 +53,13 @@ static void find_nvml(void)
     void *nvml = library("libnvidia-ml.so.1");
 #define GATED(symbol, name, since, variant, stream, parameters, arguments)
 #define BLOCKING(symbol, name, since, variant, parameters, arguments)
-#define OWN(symbol, name, since, parameters, arguments)
-#define OWN_STREAM(symbol, name, since, variant, parameters, arguments)
+#define HANDLED(symbol, name, since, parameters, arguments)
+#define HANDLED_STREAM(symbol, name, since, variant, parameters, arguments)
 #define NVML(symbol, parameters, arguments) FIND(nvml, symbol)
-#define CALLED(symbol, parameters)
-#define CALLED_NVML(symbol, parameters) FIND(nvml, symbol)
+#define DRIVER_CALL(symbol, parameters)
+#define NVML_CALL(symbol, parameters) FIND(nvml, symbol)
 #include "hooks.def"
-#include "called.def"
+#include "driver_calls.def"
 }
 
 void real_find_nvml(void)
@@ -68,7 +68,7 @@ void real_find_nvml(void)
     pthread_once(&once, find_nvml);
 }
 
-bool real_is_drivers(const void *address)
+bool real_is_in_driver(const void *address)
 {
     Dl_info info;
     if (!address || !dladdr(address, &info) || !info.dli_fname)

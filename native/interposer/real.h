@@ -1,10 +1,11 @@
-/* The functions behind ours: the driver's own, or those of whoever is preloaded after us. */
+/* The functions behind ours: the driver's own, or those of a library preloaded after us. */
 #ifndef INTERPOSER_REAL_H
 #define INTERPOSER_REAL_H
 
 #include <stdbool.h>
 
-#include "abi.h"
+#include "../include/cuda_abi.h"
+#include "../include/nvml_abi.h"
 
 struct real {
 #define GATED(symbol, name, since, variant, stream, parameters, arguments) \
@@ -13,34 +14,34 @@ struct real {
 #define BLOCKING(symbol, name, since, variant, parameters, arguments) \
     CUresult(*symbol) parameters;                                     \
     CUresult(*symbol##_##variant) parameters;
-#define OWN(symbol, name, since, parameters, arguments) CUresult(*symbol) parameters;
-#define OWN_STREAM(symbol, name, since, variant, parameters, arguments) \
+#define HANDLED(symbol, name, since, parameters, arguments) CUresult(*symbol) parameters;
+#define HANDLED_STREAM(symbol, name, since, variant, parameters, arguments) \
     CUresult(*symbol) parameters;                                               \
     CUresult(*symbol##_##variant) parameters;
 #define NVML(symbol, parameters, arguments) nvmlReturn_t(*symbol) parameters;
-#define CALLED(symbol, parameters) CUresult(*symbol) parameters;
-#define CALLED_NVML(symbol, parameters) nvmlReturn_t(*symbol) parameters;
+#define DRIVER_CALL(symbol, parameters) CUresult(*symbol) parameters;
+#define NVML_CALL(symbol, parameters) nvmlReturn_t(*symbol) parameters;
 #include "hooks.def"
-#include "called.def"
+#include "driver_calls.def"
 #undef GATED
 #undef FILL
 #undef BLOCKING
-#undef OWN
-#undef OWN_STREAM
+#undef HANDLED
+#undef HANDLED_STREAM
 #undef NVML
-#undef CALLED
-#undef CALLED_NVML
+#undef DRIVER_CALL
+#undef NVML_CALL
 };
 
 extern struct real real __attribute__((visibility("hidden")));
 
-/* Finds the driver's, or NVML's. Before that all are NULL; a function that the driver does not have stays so. */
+/* Finds the driver's, or NVML's. Before that all are NULL; a function that the driver lacks stays NULL. */
 void real_find(void);
 void real_find_nvml(void);
 /* The C library's own dlsym. */
 void *(*real_dlsym(void))(void *, const char *);
 /* Whether an address belongs to the driver (libcuda) or to NVML. */
-bool real_is_drivers(const void *address);
+bool real_is_in_driver(const void *address);
 /* A symbol of the driver by its full name. */
 void *real_driver_symbol(const char *symbol);
 

@@ -14,24 +14,24 @@
 
 /* ---- sending */
 
-void session_send(struct session *s, const struct message *message, const struct identity *who)
+void session_send(struct session *s, const struct message *message, const struct identity *identity)
 {
     if (s->out_bytes + FRAME_BYTES > sizeof(s->out)) {
         s->broken = true;
         return;
     }
-    wire_encode(message, who, s->out + s->out_bytes);
+    wire_encode(message, identity, s->out + s->out_bytes);
     s->out_bytes += FRAME_BYTES;
 }
 
-void session_say(struct session *s, enum message_type type, uint64_t first, uint64_t second)
+void session_notify(struct session *s, enum message_type type, uint64_t first, uint64_t second)
 {
     session_send(s, &(struct message){.type = (uint8_t)type, .arguments = {first, second}}, NULL);
 }
 
 /* ---- the connection */
 
-void session_begin(struct session *s, uint64_t now_ns)
+void session_init(struct session *s, uint64_t now_ns)
 {
     s->core_percent = 100;
     s->silent_since_ns = s->alive_at_ns = now_ns;
@@ -43,7 +43,7 @@ static void send_register(struct session *s)
     struct message message = {.type = REGISTER, .id = REGISTER_ID, .host_pid = getpid(),
                               .memory_limit_bytes = settings.memory_limit_bytes};
     s->phase = REGISTERING;
-    session_send(s, &message, &s->who);
+    session_send(s, &message, &s->identity);
 }
 
 void session_connected(struct session *s, struct bill bill, uint64_t now_ns)
@@ -57,15 +57,16 @@ void session_connected(struct session *s, struct bill bill, uint64_t now_ns)
         send_register(s);
         return;
     }
-    struct asking *asking = s->first_asking && s->first_asking->seq ? s->first_asking : NULL;
+    struct reservation *reservation = s->first_reservation && s->first_reservation->seq ? s->first_reservation : NULL;
     struct message message = {.type = RESUME, .id = s->client_id};
     uint64_t figures[] = {s->epoch, s->holds ? now_ns - s->held_since_ns + 1 : 0, bill.busy_ns, s->used_bytes,
-                          s->wants ? s->request_seq : 0, asking ? asking->seq : 0, asking ? asking->asked_bytes : 0, bill.worked_ns};
+                          s->wants ? s->request_seq : 0, reservation ? reservation->seq : 0,
+                          reservation ? reservation->requested_bytes : 0, bill.worked_ns};
     memcpy(message.arguments, figures, sizeof(figures));
     s->phase = RESUMING;
     s->resumes_holding = s->holds;
     s->resumed_bytes = s->used_bytes;
-    session_send(s, &message, &s->who);
+    session_send(s, &message, &s->identity);
 }
 
 void session_disconnected(struct session *s, uint64_t now_ns)
@@ -92,18 +93,18 @@ static void request(struct session *s)
     s->request_seq++;
     if (s->phase != READY)
         return;
-    session_report(s, NEVER); /* first: who may run depends on what it uses */
-    session_say(s, REQ_LOCK, 0, 0);
+    session_report_if_due(s, NEVER); /* first: which tenants may run together depends on the memory they use */
+    session_notify(s, REQ_LOCK, 0, 0);
 }
 
 static void request_if_waiting(struct session *s)
 {
-    /* While draining, the end of the turn asks for the next one. */
+    /* While draining, the end of the turn requests the next one. */
     if (s->waiting && !s->wants && !s->holds && !s->scheduling_off)
         request(s);
 }
 
-/* What keeps us from draining may be a kernel that waits for what stands at the gate. */
+/* Draining may be held up by a kernel that waits for a launch that waits at the gate. */
 static uint64_t request_if_stuck(struct session *s, uint64_t now_ns)
 {
     if (!s->dropping || !s->waiting || s->wants)
@@ -118,9 +119,9 @@ static void become_ready(struct session *s)
 {
     s->phase = READY;
     s->ready_ns = s->silent_since_ns; /* which is now */
-    s->foreign_told = false;
+    s->foreign_reported = false;
     request_if_waiting(s);
-    session_ask_next(s);
+    session_reserve_next(s);
 }
 
 static void resumed(struct session *s, const struct message *message)
@@ -132,19 +133,19 @@ static void resumed(struct session *s, const struct message *message)
     if (s->resumes_holding && !s->holds)
         session_end_turn(s, (struct bill){0}); /* it ended while RESUME was on its way */
     else if (s->wants)
-        session_say(s, REQ_LOCK, 0, 0); /* perhaps since RESUME was sent; asking twice is asking once */
+        session_notify(s, REQ_LOCK, 0, 0); /* perhaps since RESUME was sent; a repeated request does no harm */
 }
 
 /* ---- being refused */
 
-bool session_put_off(const struct session *s)
+bool session_is_deferred(const struct session *s)
 {
     return s->phase != DENIED && strcmp(s->refusal, GPU_DRAINING) == 0;
 }
 
 static bool is_refused(const struct session *s)
 {
-    return s->refusal[0] && s->phase != READY && !session_put_off(s);
+    return s->refusal[0] && s->phase != READY && !session_is_deferred(s);
 }
 
 bool session_waits_for_room(const struct session *s)
@@ -164,7 +165,7 @@ static const struct {
     {"pid_not_visible", "the daemon cannot see its process; the daemon's pod needs hostPID", false},
 };
 
-static void tell_refusal(const struct session *s)
+static void explain_refusal(const struct session *s)
 {
     const char *words = "see the daemon's log";
     char pace[80] = "runs ungated", within[80] = "";
@@ -184,28 +185,28 @@ static void tell_refusal(const struct session *s)
     say("the daemon refuses this process (%s): %s. It %s%s", s->refusal, words, pace, within);
 }
 
-/* What is told with a refusal holds, and so does what was told or stated before. 0: not known, or none. */
+/* Limits in a refusal apply, and so do those received or set before. 0: unknown, or none. */
 static void keep_limits(struct session *s, const struct message *message)
 {
-    uint64_t told_bytes = message->memory_limit_bytes, own_bytes = settings.memory_limit_bytes;
-    if (own_bytes && (!told_bytes || own_bytes < told_bytes))
-        told_bytes = own_bytes;
-    if (told_bytes) {
-        s->memory_limit_bytes = told_bytes;
-        s->limit_told = true;
+    uint64_t limit_bytes = message->memory_limit_bytes, own_bytes = settings.memory_limit_bytes;
+    if (own_bytes && (!limit_bytes || own_bytes < limit_bytes))
+        limit_bytes = own_bytes;
+    if (limit_bytes) {
+        s->memory_limit_bytes = limit_bytes;
+        s->limit_known = true;
     }
     if (message->core_limit_percent >= 1 && message->core_limit_percent <= 100)
         s->core_percent = message->core_limit_percent;
 }
 
-static void put_off(struct session *s, const struct message *message)
+static void defer(struct session *s, const struct message *message)
 {
-    if (!session_put_off(s))
-        say("%s is being drained: this program waits until the GPU may be used again", s->who.gpu);
+    if (!session_is_deferred(s))
+        say("%s is being drained: this program waits until the GPU may be used again", s->identity.gpu);
     memcpy(s->refusal, GPU_DRAINING, sizeof(GPU_DRAINING));
-    s->put_off_ns = s->silent_since_ns; /* now */
-    s->phase = AWAY; /* not DENIED: the gate stays closed, and the daemon is asked again before it counts as silent */
-    keep_limits(s, message); /* the daemon may go away meanwhile */
+    s->deferred_ns = s->silent_since_ns; /* now */
+    s->phase = AWAY; /* not DENIED: the gate stays closed, and the next attempt comes before the daemon counts as silent */
+    keep_limits(s, message); /* in case the daemon goes away meanwhile */
 }
 
 static void deny(struct session *s, const struct message *message)
@@ -218,15 +219,15 @@ static void deny(struct session *s, const struct message *message)
         s->crowded = s->crowded || (refusals[i].crowded && strcmp(refusals[i].reason, s->refusal) == 0);
     keep_limits(s, message);
     if (is_new)
-        tell_refusal(s);
+        explain_refusal(s);
     if (!session_waits_for_room(s))
-        session_judge_all(s);
+        session_decide_all(s);
 }
 
 static void refused(struct session *s, const struct message *message)
 {
     if (s->phase != RESUMING && strcmp(message->data, GPU_DRAINING) == 0) {
-        put_off(s, message);
+        defer(s, message);
         return;
     }
     if (s->phase != RESUMING) {
@@ -235,8 +236,8 @@ static void refused(struct session *s, const struct message *message)
     }
     s->client_id = s->epoch = 0;
     s->holds = s->dropping = s->wants = s->leased = false;
-    if (s->first_asking)
-        s->first_asking->seq = 0;
+    if (s->first_reservation)
+        s->first_reservation->seq = 0;
     send_register(s);
 }
 
@@ -246,12 +247,12 @@ static void scheduling(struct session *s, const struct message *message)
     if (s->phase == REGISTERING && message->data[0]) {
         s->client_id = strtoull(message->data, NULL, 16);
         s->core_percent = message->core_limit_percent ? message->core_limit_percent : 100;
-        if (session_put_off(s))
-            s->put_off_ns = s->silent_since_ns;
+        if (session_is_deferred(s))
+            s->deferred_ns = s->silent_since_ns;
         s->refusal[0] = 0;
         s->wants = false;
         if (s->used_bytes)
-            session_say(s, MEM_USED, s->used_bytes, 0); /* before it asks for more */
+            session_notify(s, MEM_USED, s->used_bytes, 0); /* before it requests more */
         become_ready(s);
     }
     if (s->scheduling_off)
@@ -284,10 +285,10 @@ void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns)
     struct message message;
     wire_decode(frame, &message);
     if (message.version != 3) {
-        if (!s->foreign_told)
-            say("what answers at %s does not speak our protocol (version %d); asking again now and then",
+        if (!s->foreign_reported)
+            say("the server at %s does not speak our protocol (version %d); trying again now and then",
                 settings.socket_path, message.version);
-        s->foreign_told = s->broken = true;
+        s->foreign_reported = s->broken = true;
         return;
     }
     s->silent_since_ns = now_ns;
@@ -323,8 +324,8 @@ void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns)
 
 bool session_may_run(const struct session *s)
 {
-    bool is_let = s->ungated || s->scheduling_off || (is_refused(s) && !session_waits_for_room(s));
-    return is_let || (s->holds && !s->dropping);
+    bool is_allowed = s->ungated || s->scheduling_off || (is_refused(s) && !session_waits_for_room(s));
+    return is_allowed || (s->holds && !s->dropping);
 }
 
 bool session_keeps_pace(const struct session *s, uint64_t now_ns)
@@ -337,7 +338,7 @@ bool session_keeps_pace(const struct session *s, uint64_t now_ns)
 void session_wait(struct session *s, uint64_t now_ns)
 {
     if (!s->waiting && s->phase == READY)
-        s->silent_since_ns = s->alive_at_ns = now_ns; /* a daemon that was not asked is not silent */
+        s->silent_since_ns = s->alive_at_ns = now_ns; /* a daemon without a request is not silent */
     s->waiting++;
     request_if_waiting(s);
 }
@@ -362,7 +363,7 @@ void session_end_turn(struct session *s, struct bill bill)
     session_send(s, &message, NULL);
 }
 
-void session_tell_busy(struct session *s, struct bill bill)
+void session_report_busy(struct session *s, struct bill bill)
 {
     struct message message = {.type = BUSY, .arguments = {bill.busy_ns, bill.idle_ns, bill.worked_ns, bill.slots_end}};
     memcpy(message.arguments + 4, bill.slots, sizeof(bill.slots));
@@ -377,7 +378,7 @@ static uint64_t earlier(uint64_t one_ns, uint64_t other_ns)
     return one_ns < other_ns ? one_ns : other_ns;
 }
 
-/* A daemon that refuses is there, and asked again but now and then. */
+/* A daemon that refuses is there; the client tries again now and then. */
 static uint64_t ungated_at_ns(const struct session *s)
 {
     if (is_refused(s))
@@ -387,14 +388,14 @@ static uint64_t ungated_at_ns(const struct session *s)
 
 uint64_t session_tick(struct session *s, uint64_t now_ns)
 {
-    uint64_t next_ns = earlier(session_report(s, now_ns), request_if_stuck(s, now_ns));
+    uint64_t next_ns = earlier(session_report_if_due(s, now_ns), request_if_stuck(s, now_ns));
     bool is_to_be_dropped = s->holds && s->core_percent < 100;
-    if (!s->waiting && !s->first_asking && !is_to_be_dropped)
+    if (!s->waiting && !s->first_reservation && !is_to_be_dropped)
         return next_ns;
     if (s->phase == READY) {
         if (now_ns >= s->alive_at_ns + KEEP_ALIVE_NS) {
             s->alive_at_ns = now_ns;
-            session_say(s, KEEP_ALIVE, ++s->alive_seq, 0);
+            session_notify(s, KEEP_ALIVE, ++s->alive_seq, 0);
         }
         next_ns = earlier(next_ns, s->alive_at_ns + KEEP_ALIVE_NS);
     }

@@ -1,43 +1,44 @@
-/* Who may allocate how much.
+/* Requests for memory.
  *
- * 1. With a lease the process decides alone. Without one, and while it resumes, each allocation asks, one at a time, and its
- *    bytes count with the answer.
- * 2. A report of what is used names the last answer it contains, so that no order of messages counts a byte twice.
- * 3. Under a lease reports are batched and at most 10 ms old. Who must ask is one of several processes: it reports at once,
- *    since another of them may be waiting for what it freed.
- * 4. Who has the GPU and takes much more memory may have to leave it. So much is reported at once, with a question for nothing:
- *    when that is answered, the order to leave has been read, and the program cannot have queued minutes of work before.
+ * 1. With a lease the process decides alone. Without one, and while it resumes, each allocation asks the daemon, one at a time,
+ *    and its bytes count from the answer on.
+ * 2. A report of used bytes names the last answer it includes, so that no order of messages counts a byte twice.
+ * 3. Under a lease reports are batched and at most 10 ms old. A process without one is one of several of its pod and reports at
+ *    once, since another may wait for what it freed.
+ * 4. A process that holds the GPU and takes much more memory may have to leave the GPU. So it reports large growth at once,
+ *    together with a request for 0 bytes: when that is answered, an order to leave has been read, and the program cannot have
+ *    queued minutes of work before.
  */
 #include "session_memory.h"
 #include "settings.h"
 
-#define ANSWER_NS (6 * AWAY_NS) /* of however many daemons */
+#define ANSWER_NS (6 * AWAY_NS) /* from however many daemons */
 
-static void tell_used(struct session *s)
+static void report_used(struct session *s)
 {
     s->report_at_ns = NEVER;
     if (s->phase == READY)
-        session_say(s, MEM_USED, s->used_bytes, s->answered_seq);
+        session_notify(s, MEM_USED, s->used_bytes, s->answered_seq);
 }
 
 static void used_changed(struct session *s, uint64_t now_ns)
 {
     if (!s->leased)
-        tell_used(s);
+        report_used(s);
     else if (s->report_at_ns == NEVER)
         s->report_at_ns = now_ns + REPORT_MEMORY_NS;
 }
 
-uint64_t session_report(struct session *s, uint64_t now_ns)
+uint64_t session_report_if_due(struct session *s, uint64_t now_ns)
 {
     if (s->report_at_ns != NEVER && s->report_at_ns <= now_ns)
-        tell_used(s);
+        report_used(s);
     return s->report_at_ns;
 }
 
 uint64_t session_limit_bytes(const struct session *s)
 {
-    return s->limit_told ? s->memory_limit_bytes : settings.memory_limit_bytes;
+    return s->limit_known ? s->memory_limit_bytes : settings.memory_limit_bytes;
 }
 
 const char *session_limit_origin(const struct session *s)
@@ -55,74 +56,75 @@ const char *session_limit_origin(const struct session *s)
     bool is_told = s->memory_source && s->memory_source < sizeof(origins) / sizeof(origins[0]);
     if (is_told)
         return origins[s->memory_source];
-    return !s->limit_told && settings.memory_limit_bytes ? origins[5] : "";
+    return !s->limit_known && settings.memory_limit_bytes ? origins[5] : "";
 }
 
-static bool decide(struct session *s, struct asking *asking)
+static bool decide(struct session *s, struct reservation *reservation)
 {
     uint64_t most_bytes = session_limit_bytes(s);
     bool unlimited = most_bytes == 0;
-    /* A limit that was lowered is told before the lease is recalled, and holds from then on. */
+    /* A lowered limit arrives before the lease is recalled, and applies from then on. */
     if (s->leased && !s->lease_is_unlimited && (unlimited || s->lease_bytes < most_bytes)) {
         most_bytes = s->lease_bytes;
         unlimited = false;
     }
-    bool fits = unlimited || (asking->asked_bytes <= most_bytes && s->used_bytes <= most_bytes - asking->asked_bytes);
-    asking->answer = fits ? GRANTED : DENIED_MEMORY;
-    asking->limit_bytes = most_bytes;
-    asking->used_bytes = s->used_bytes;
+    uint64_t bytes = reservation->requested_bytes;
+    bool fits = unlimited || (bytes <= most_bytes && s->used_bytes <= most_bytes - bytes);
+    reservation->answer = fits ? GRANTED : DENIED_MEMORY;
+    reservation->limit_bytes = most_bytes;
+    reservation->used_bytes = s->used_bytes;
     if (fits)
-        s->used_bytes += asking->asked_bytes;
+        s->used_bytes += bytes;
     return fits;
 }
 
-static void take_out(struct session *s, struct asking *asking)
+static void take_out(struct session *s, struct reservation *reservation)
 {
-    struct asking *before = NULL;
-    for (struct asking **at = &s->first_asking; *at; before = *at, at = &(*at)->next) {
-        if (*at != asking)
+    struct reservation *before = NULL;
+    for (struct reservation **at = &s->first_reservation; *at; before = *at, at = &(*at)->next) {
+        if (*at != reservation)
             continue;
-        *at = asking->next;
-        if (s->last_asking == asking)
-            s->last_asking = before;
+        *at = reservation->next;
+        if (s->last_reservation == reservation)
+            s->last_reservation = before;
         return;
     }
 }
 
-static void put_in(struct session *s, struct asking *asking)
+static void put_in(struct session *s, struct reservation *reservation)
 {
-    if (s->last_asking)
-        s->last_asking->next = asking;
+    if (s->last_reservation)
+        s->last_reservation->next = reservation;
     else
-        s->first_asking = asking;
-    s->last_asking = asking;
-    session_ask_next(s);
+        s->first_reservation = reservation;
+    s->last_reservation = reservation;
+    session_reserve_next(s);
 }
 
-void session_ask(struct session *s, struct asking *asking, uint64_t now_ns)
+void session_reserve(struct session *s, struct reservation *reservation, uint64_t now_ns)
 {
     if ((s->leased && s->phase != RESUMING) || (s->phase == DENIED && !session_waits_for_room(s))) {
-        if (decide(s, asking))
+        if (decide(s, reservation))
             used_changed(s, now_ns);
         return;
     }
-    put_in(s, asking);
+    put_in(s, reservation);
 }
 
-void session_tell_growth(struct session *s, struct asking *question)
+void session_report_growth(struct session *s, struct reservation *question)
 {
-    tell_used(s);
+    report_used(s);
     put_in(s, question);
 }
 
 uint64_t session_patience_ns(const struct session *s, uint64_t asked_ns)
 {
-    if (session_waits_for_room(s) && !s->ungated) /* as long as there is a daemon that may have some */
+    if (session_waits_for_room(s) && !s->ungated) /* as long as there is a daemon that may have room */
         return s->unreachable_ns ? s->unreachable_ns + AWAY_NS : NEVER;
-    if (asked_ns < s->put_off_ns)
-        asked_ns = s->put_off_ns;
-    /* One that is away is not waited for any longer than since it went; one that is back may be about to answer, and one
-     * after the other may die before it does. */
+    if (asked_ns < s->deferred_ns)
+        asked_ns = s->deferred_ns;
+    /* The wait for a daemon that is away counts from when it went. One that is back may be about to answer, and several in a
+     * row may die before they do. */
     uint64_t from_ns = asked_ns > s->ready_ns ? asked_ns : s->ready_ns;
     uint64_t since_ns = s->phase == AWAY ? s->silent_since_ns : s->phase == READY ? from_ns : s->alive_at_ns;
     uint64_t until_ns = (since_ns < from_ns ? since_ns : from_ns) + AWAY_NS;
@@ -134,23 +136,23 @@ void session_memory_resumed(struct session *s)
     s->leased = false;
     s->report_at_ns = NEVER;
     if (s->used_bytes != s->resumed_bytes)
-        session_say(s, MEM_USED, s->used_bytes, s->answered_seq); /* before it asks for more */
+        session_notify(s, MEM_USED, s->used_bytes, s->answered_seq); /* before it asks for more */
 }
 
-void session_judge(struct session *s, struct asking *asking, uint64_t now_ns)
+void session_decide(struct session *s, struct reservation *reservation, uint64_t now_ns)
 {
-    take_out(s, asking);
-    if (decide(s, asking))
+    take_out(s, reservation);
+    if (decide(s, reservation))
         used_changed(s, now_ns);
-    session_ask_next(s);
+    session_reserve_next(s);
 }
 
-void session_judge_all(struct session *s)
+void session_decide_all(struct session *s)
 {
-    while (s->first_asking) {
-        struct asking *asking = s->first_asking;
-        take_out(s, asking);
-        decide(s, asking);
+    while (s->first_reservation) {
+        struct reservation *reservation = s->first_reservation;
+        take_out(s, reservation);
+        decide(s, reservation);
     }
 }
 
@@ -160,42 +162,42 @@ void session_free(struct session *s, uint64_t freed_bytes, uint64_t now_ns)
     used_changed(s, now_ns);
 }
 
-void session_ask_next(struct session *s)
+void session_reserve_next(struct session *s)
 {
-    struct asking *asking = s->first_asking;
-    if (!asking || asking->seq || s->phase != READY)
+    struct reservation *reservation = s->first_reservation;
+    if (!reservation || reservation->seq || s->phase != READY)
         return;
-    asking->seq = ++s->reserve_seq;
-    session_say(s, MEM_RESERVE, asking->seq, asking->asked_bytes);
+    reservation->seq = ++s->reserve_seq;
+    session_notify(s, MEM_RESERVE, reservation->seq, reservation->requested_bytes);
 }
 
 static void answered(struct session *s, const struct message *message)
 {
     uint64_t seq = message->arguments[0];
-    struct asking *asking = s->first_asking;
+    struct reservation *reservation = s->first_reservation;
     if (seq > s->answered_seq)
         s->answered_seq = seq;
-    if (asking && asking->seq == seq) {
-        take_out(s, asking);
+    if (reservation && reservation->seq == seq) {
+        take_out(s, reservation);
         if (message->type == MEM_RESERVED) {
-            asking->answer = GRANTED;
-            s->used_bytes += asking->asked_bytes;
-            asking->used_bytes = message->arguments[2];
+            reservation->answer = GRANTED;
+            s->used_bytes += reservation->requested_bytes;
+            reservation->used_bytes = message->arguments[2];
         } else if (s->leased) {
-            decide(s, asking); /* leased while it was asked: the lease itself had left no room */
+            decide(s, reservation); /* leased in the meantime: the lease itself had left no room */
         } else {
-            asking->answer = DENIED_MEMORY;
-            asking->limit_bytes = message->arguments[1];
-            asking->used_bytes = message->arguments[2];
+            reservation->answer = DENIED_MEMORY;
+            reservation->limit_bytes = message->arguments[1];
+            reservation->used_bytes = message->arguments[2];
         }
     }
-    tell_used(s);
-    session_ask_next(s);
+    report_used(s);
+    session_reserve_next(s);
 }
 
 static void leased(struct session *s, const struct message *message)
 {
-    s->leased = s->limit_told = true;
+    s->leased = s->limit_known = true;
     s->lease_generation = message->arguments[0];
     s->lease_is_unlimited = message->arguments[2] != 0;
     s->lease_bytes = message->arguments[1];
@@ -206,7 +208,7 @@ static void limit_updated(struct session *s, uint64_t limit_bytes)
 {
     say_debug("Received UPDATE_LIMIT: %llu bytes", (unsigned long long)limit_bytes);
     s->memory_limit_bytes = limit_bytes;
-    s->limit_told = true;
+    s->limit_known = true;
     if (limit_bytes)
         say("Memory limit updated: %llu bytes (%.2f MiB)", (unsigned long long)limit_bytes, (double)limit_bytes / (1 << 20));
     else
@@ -221,12 +223,12 @@ void session_memory_received(struct session *s, const struct message *message, u
     case LEASE_RECALL:
         s->leased = false;
         s->report_at_ns = NEVER;
-        session_say(s, LEASE_RETURNED, message->arguments[0], s->used_bytes);
+        session_notify(s, LEASE_RETURNED, message->arguments[0], s->used_bytes);
         break;
     case UPDATE_LIMIT: limit_updated(s, message->memory_limit_bytes); break;
     case TERMS: s->memory_source = message->arguments[0]; break;
     case MEM_RESERVED:
     case MEM_REFUSED: answered(s, message); break;
-    default: say_debug("message %d is not known", message->type);
+    default: say_debug("unknown message type %d", message->type);
     }
 }

@@ -18,9 +18,9 @@
 
 struct settings settings = {.managed = true};
 
-/* ---- speaking */
+/* ---- messages */
 
-static bool may_speak(void)
+static bool may_print(void)
 {
     static atomic_uint_fast64_t second;
     static atomic_int lines;
@@ -30,7 +30,7 @@ static bool may_speak(void)
     return atomic_fetch_add(&lines, 1) < LINES_PER_SECOND;
 }
 
-/* Nobody waits for who reads our lines, and nobody dies because they are read no more: what cannot be written is dropped. */
+/* The program neither waits for the reader of standard error nor dies when it is gone: what cannot be written is dropped. */
 static void write_line(const char *line, size_t length)
 {
     struct pollfd reader = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -47,7 +47,7 @@ static void write_line(const char *line, size_t length)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void speak(const char *format, va_list arguments)
+static void print_line(const char *format, va_list arguments)
 {
     char line[512];
     int saved = errno, cancellable = cancel_hold();
@@ -64,25 +64,25 @@ static void speak(const char *format, va_list arguments)
 
 void say(const char *format, ...)
 {
-    if (!may_speak())
+    if (!may_print())
         return;
     va_list arguments;
     va_start(arguments, format);
-    speak(format, arguments);
+    print_line(format, arguments);
     va_end(arguments);
 }
 
 void say_debug(const char *format, ...)
 {
-    if (!settings.debug || !may_speak())
+    if (!settings.debug || !may_print())
         return;
     va_list arguments;
     va_start(arguments, format);
-    speak(format, arguments);
+    print_line(format, arguments);
     va_end(arguments);
 }
 
-/* ---- reading */
+/* ---- the environment */
 
 static int factor_of(const char *unit, uint64_t *factor)
 {
@@ -150,17 +150,17 @@ static void read_memory_limit(void)
         " without B, or plain bytes; taken as no limit", text);
 }
 
-/* As told, else a user's own daemon if there is one, else the machine's. */
+/* As configured, else the user's own daemon if there is one, else the machine's. */
 static void find_socket(void)
 {
     char *path = settings.socket_path;
     size_t size = sizeof(settings.socket_path);
-    const char *told = getenv("NVSHARE_SOCK_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
-    if (told && *told) {
-        if (snprintf(path, size, "%s/scheduler.sock", told) < (int)size)
+    const char *configured = getenv("NVSHARE_SOCK_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
+    if (configured && *configured) {
+        if (snprintf(path, size, "%s/scheduler.sock", configured) < (int)size)
             return;
         say("NVSHARE_SOCK_DIR='%.64s...' is not accepted; accepted: a path of at most 90 bytes; taken as"
-            " /var/run/nvshare", told);
+            " /var/run/nvshare", configured);
     } else if (runtime && *runtime && geteuid() != 0) {
         if (snprintf(path, size, "%s/nvshare/scheduler.sock", runtime) < (int)size && access(path, F_OK) == 0)
             return;

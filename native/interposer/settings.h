@@ -1,4 +1,4 @@
-/* What the environment says, and the one way to speak to the user. */
+/* Settings from the environment, and messages to the user. */
 #ifndef INTERPOSER_SETTINGS_H
 #define INTERPOSER_SETTINGS_H
 

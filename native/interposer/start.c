@@ -4,17 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gate.h"
+#include "cancel.h"
+#include "capture.h"
+#include "gates.h"
+#include "lane.h"
 #include "memory.h"
 #include "real.h"
 #include "settings.h"
+#include "start.h"
 
 enum { NOT_STARTED, ON, OFF };
 
 static atomic_int state;
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A child has its parent's memory and none of its threads: it begins anew, should it use CUDA. */
+/* A forked child has its parent's memory but none of its threads: if it uses CUDA, it starts afresh. */
 static void begin_anew_in_child(void)
 {
     pthread_mutex_init(&start_lock, NULL);
@@ -34,7 +38,7 @@ static void start(void)
 
 __attribute__((destructor)) static void end(void)
 {
-    gates_say_last();
+    gates_report_last();
 }
 
 bool library_start(void)
@@ -52,7 +56,7 @@ bool library_start(void)
     return now == ON;
 }
 
-bool library_on(void)
+bool library_is_on(void)
 {
     int now = atomic_load_explicit(&state, memory_order_acquire);
     if (now != NOT_STARTED)

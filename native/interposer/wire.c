@@ -20,7 +20,7 @@ static uint64_t get(const uint8_t *at, int bytes)
     return value;
 }
 
-void wire_encode(const struct message *message, const struct identity *who, uint8_t *frame)
+void wire_encode(const struct message *message, const struct identity *identity, uint8_t *frame)
 {
     memset(frame, 0, FRAME_BYTES);
     frame[TYPE_AT] = message->type;
@@ -28,12 +28,12 @@ void wire_encode(const struct message *message, const struct identity *who, uint
     if (message->type >= FIRST_OWN_TYPE) {
         for (int i = 0; i < ARGUMENTS_MAX; i++)
             put(frame + POD_AT + 8 * i, message->arguments[i], 8);
-    } else if (who) {
-        memcpy(frame + POD_AT, who->pod, sizeof(who->pod));
-        memcpy(frame + NAMESPACE_AT, who->namespace, sizeof(who->namespace));
+    } else if (identity) {
+        memcpy(frame + POD_AT, identity->pod, sizeof(identity->pod));
+        memcpy(frame + NAMESPACE_AT, identity->namespace, sizeof(identity->namespace));
     }
-    if (who)
-        memcpy(frame + GPU_AT, who->gpu, sizeof(who->gpu));
+    if (identity)
+        memcpy(frame + GPU_AT, identity->gpu, sizeof(identity->gpu));
     put(frame + ID_AT, message->id, 8);
     put(frame + LIMIT_AT, message->memory_limit_bytes, 8);
     put(frame + PID_AT, (uint32_t)message->host_pid, 4);

@@ -48,12 +48,12 @@ struct message {
     char data[20];
 };
 
-struct identity { /* what REGISTER and RESUME tell */
+struct identity { /* as sent in REGISTER and RESUME */
     char pod[254], namespace[254], gpu[96];
 };
 
-/* Writes FRAME_BYTES. `who` is told by REGISTER (all of it) and RESUME (the GPU), else NULL. */
-void wire_encode(const struct message *message, const struct identity *who, uint8_t *frame);
+/* Writes FRAME_BYTES. `identity` goes into REGISTER (all of it) and RESUME (the GPU); otherwise NULL. */
+void wire_encode(const struct message *message, const struct identity *identity, uint8_t *frame);
 void wire_decode(const uint8_t *frame, struct message *message);
 
 #endif

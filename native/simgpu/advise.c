@@ -1,7 +1,9 @@
 /* Advice about managed memory, and moving it ahead of its use. */
 #include <string.h>
 
+#include "alloc.h"
 #include "driver.h"
+#include "stream.h"
 
 static CUresult find_managed(CUdeviceptr address, size_t count, struct alloc **out)
 {
@@ -75,7 +77,7 @@ static CUresult prefetch(CUdeviceptr address, size_t count, CUmemLocation locati
         alloc->prefetch_id = location.id;
     }
     pthread_mutex_unlock(&drv.lock);
-    return result ? result : enqueue(stream, CU_NODE_MEMCPY, &op, NULL, NULL);
+    return result ? result : enqueue(stream, CU_GRAPH_NODE_TYPE_MEMCPY, &op, NULL, NULL);
 }
 
 EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t count, CUdevice device, CUstream stream)

@@ -1,7 +1,10 @@
 /* Arrays: linear memory with a shape. */
 #include <stdlib.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "stream.h"
 
 static size_t format_bytes(int format)
 {

@@ -10,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "graph.h"
+#include "stream.h"
 
 struct capture {
     struct capture *next;
@@ -24,14 +28,14 @@ struct capture {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *captures;
 static atomic_int open_captures;
-static _Thread_local int thread_mode = CU_CAPTURE_GLOBAL;
+static _Thread_local int thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 static bool collides(const struct capture *capture)
 {
     bool own = pthread_equal(capture->thread, pthread_self());
-    if (thread_mode == CU_CAPTURE_RELAXED || capture->mode == CU_CAPTURE_RELAXED)
+    if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED)
         return false;
-    return own || (thread_mode == CU_CAPTURE_GLOBAL && capture->mode == CU_CAPTURE_GLOBAL);
+    return own || (thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
 CUresult capture_refuse_unsafe(void)
@@ -43,7 +47,7 @@ CUresult capture_refuse_unsafe(void)
     for (struct capture *capture = captures; capture; capture = capture->next) {
         if (!collides(capture))
             continue;
-        capture->status = CU_CAPTURE_STATUS_INVALIDATED;
+        capture->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
         result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     pthread_mutex_unlock(&lock);
@@ -53,8 +57,8 @@ CUresult capture_refuse_unsafe(void)
 static CUresult invalidate(struct capture *capture, CUresult why)
 {
     pthread_mutex_lock(&lock);
-    CUresult result = capture->status == CU_CAPTURE_STATUS_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : why;
-    capture->status = CU_CAPTURE_STATUS_INVALIDATED;
+    CUresult result = capture->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : why;
+    capture->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -101,7 +105,7 @@ static void set_tail(struct node_of_graph ***list, size_t *count, struct node_of
 
 static CUresult check_active(const struct capture *capture)
 {
-    return capture->status == CU_CAPTURE_STATUS_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    return capture->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
 CUresult capture_op(struct stream *stream, int node_type, const struct op *op, const struct effect *effect,
@@ -114,7 +118,7 @@ CUresult capture_op(struct stream *stream, int node_type, const struct op *op, c
         return CUDA_ERROR_OUT_OF_MEMORY;
     node->op = *op;
     node->effect = effect ? copy_effect(effect) : NULL;
-    if (node_type == CU_NODE_MEM_FREE && effect)
+    if (node_type == CU_GRAPH_NODE_TYPE_MEM_FREE && effect)
         node->address = effect->value;
     set_tail(&stream->capture_tail, &stream->capture_tail_count, &node, 1);
     if (made)
@@ -189,7 +193,7 @@ static CUresult begin(CUstream handle, int mode, struct graph *into, struct node
 {
     struct stream *stream;
     TRY(stream_of(handle, &stream));
-    if (mode < CU_CAPTURE_GLOBAL || mode > CU_CAPTURE_RELAXED)
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->is_legacy)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -202,7 +206,7 @@ static CUresult begin(CUstream handle, int mode, struct graph *into, struct node
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *capture = (struct capture){.id = atomic_fetch_add(&drv.next_id, 1) + 1, .mode = mode, .thread = pthread_self(),
-                                .status = CU_CAPTURE_STATUS_ACTIVE, .origin = stream, .graph = graph};
+                                .status = CU_STREAM_CAPTURE_STATUS_ACTIVE, .origin = stream, .graph = graph};
     pthread_mutex_lock(&lock);
     capture->next = captures;
     captures = capture;
@@ -216,7 +220,7 @@ static CUresult begin(CUstream handle, int mode, struct graph *into, struct node
 EXPORT CUresult cuStreamBeginCapture(CUstream stream)
 {
     ENTER();
-    return begin(stream, CU_CAPTURE_GLOBAL, NULL, NULL, 0);
+    return begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, 0);
 }
 
 EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, int mode)
@@ -286,7 +290,7 @@ EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *out)
         return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->origin != stream)
         return invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
-    if (capture->mode != CU_CAPTURE_RELAXED && !pthread_equal(capture->thread, pthread_self()))
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && !pthread_equal(capture->thread, pthread_self()))
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     CUresult result = check_active(capture);
     pthread_mutex_lock(&drv.lock);
@@ -308,7 +312,7 @@ EXPORT CUresult cuStreamIsCapturing(CUstream handle, int *status)
     struct stream *stream;
     TRY(stream_of(handle, &stream));
     TRY(capture_legacy_use(stream));
-    *status = stream->capture ? stream->capture->status : CU_CAPTURE_STATUS_NONE;
+    *status = stream->capture ? stream->capture->status : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -319,8 +323,8 @@ EXPORT CUresult cuStreamGetCaptureInfo_v2(CUstream handle, int *status, uint64_t
     struct stream *stream;
     TRY(stream_of(handle, &stream));
     TRY(capture_legacy_use(stream));
-    *status = stream->capture ? stream->capture->status : CU_CAPTURE_STATUS_NONE;
-    if (*status != CU_CAPTURE_STATUS_ACTIVE)
+    *status = stream->capture ? stream->capture->status : CU_STREAM_CAPTURE_STATUS_NONE;
+    if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return CUDA_SUCCESS;
     if (id)
         *id = stream->capture->id;
@@ -349,7 +353,7 @@ EXPORT CUresult cuStreamGetCaptureInfo_v3(CUstream handle, int *status, uint64_t
 EXPORT CUresult cuThreadExchangeStreamCaptureMode(int *mode)
 {
     ENTER();
-    if (!mode || *mode < CU_CAPTURE_GLOBAL || *mode > CU_CAPTURE_RELAXED)
+    if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     int before = thread_mode;
     thread_mode = *mode;

@@ -4,7 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "module.h"
+#include "stream.h"
 
 _Thread_local struct context *context_stack[MAX_STACK];
 _Thread_local int context_depth;
@@ -242,7 +247,7 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-/* Nobody can attach to a context here, so whoever detaches is the last. */
+/* Contexts cannot be attached to here, so detaching is always the last time. */
 EXPORT CUresult cuCtxDetach(CUcontext ctx)
 {
     return cuCtxDestroy_v2(ctx);

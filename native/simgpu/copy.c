@@ -2,7 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
+#include "work.h"
 
 enum place { PAGEABLE, PINNED, ON_CARD, ON_OTHER_CARD };
 
@@ -49,7 +54,7 @@ static CUresult run_copy(struct stream *stream, struct op op, struct effect *eff
     }
     if (effect)
         effect->waited_for = wait;
-    TRY(enqueue(stream, CU_NODE_MEMCPY, &op, effect, &seq));
+    TRY(enqueue(stream, CU_GRAPH_NODE_TYPE_MEMCPY, &op, effect, &seq));
     return wait ? wait_seq(stream->context, stream->channel, seq) : CUDA_SUCCESS;
 }
 

@@ -2,7 +2,7 @@
  *
  * 1. Effects of a channel happen in its order; an effect of an op that waited for another channel happens after that
  *    channel's (a barrier).
- * 2. Whoever waits for an op performs its channel's effects up to it before returning. A helper thread performs them for
+ * 2. A thread that waits for an op performs its channel's effects up to it before returning. A helper thread performs them for
  *    programs that do not wait.
  * 3. Host functions, waits for a value and kernels that spin for a flag are the other way round: the card waits for
  *    them. Only the helper performs these.
@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "driver.h"
+#include "effect.h"
 
 #define POLL_FIRST_NS 50000ULL
 #define POLL_LAST_NS 1000000ULL
@@ -98,7 +100,7 @@ static void drain_locked(struct device *device, int channel, uint64_t seq, struc
             perform(effect);
         free_effect(effect);
     }
-    /* Only now: whoever finds the bit cleared does not wait for what is being performed. */
+    /* Only now: a thread that finds the bit cleared does not wait for what is being performed. */
     if (!device->first_effect[channel])
         __atomic_and_fetch(&device->effect_channels, ~(1u << channel), __ATOMIC_RELEASE);
 }
@@ -293,7 +295,7 @@ static void *help(void *argument)
         pthread_mutex_unlock(&device->effects_lock);
         uint64_t until = look(device, jobs, targets, count, completed, at_head);
         if (until == NEVER) {
-            effects_drop(device); /* a lost card, a restarted driver: nobody will complete these ops */
+            effects_drop(device); /* a lost card, a restarted driver: these ops will never complete */
             continue;
         }
         if (do_jobs(device, jobs, count, completed, at_head, &polling) > 0) {

@@ -9,7 +9,7 @@ static const struct {
     const char *name;
 } results[] = {
 #define ERROR(name, number) {name, #name},
-#include "errors.def"
+#include "../include/cuda_errors.def"
 #undef ERROR
 };
 

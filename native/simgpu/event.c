@@ -2,7 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
 
 static int take_index(struct device *device)
 {
@@ -96,7 +99,7 @@ EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned 
     return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE : record(event, stream);
 }
 
-/* Another process records its event without telling those who opened it. */
+/* Another process records its event without notifying those that opened it. */
 static void refresh(struct event *event)
 {
     if (event->is_foreign)

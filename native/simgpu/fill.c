@@ -1,5 +1,8 @@
 /* The memset family: a fill costs its bytes' bandwidth; up to a mebibyte is really written. */
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
+#include "work.h"
 
 CUresult fill_op(struct context *ctx, const CUDA_MEMSET_NODE_PARAMS *params, struct op *op, struct effect **effect)
 {
@@ -36,7 +39,7 @@ static CUresult fill(CUdeviceptr dst, size_t pitch, unsigned int value, unsigned
     if (width == 0 || height == 0)
         return CUDA_SUCCESS;
     TRY(fill_op(stream->context, &params, &op, &effect));
-    TRY(enqueue(stream, CU_NODE_MEMSET, &op, effect, &seq));
+    TRY(enqueue(stream, CU_GRAPH_NODE_TYPE_MEMSET, &op, effect, &seq));
     return wait && !stream->capture ? wait_seq(stream->context, stream->channel, seq) : CUDA_SUCCESS;
 }
 

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "driver.h"
+#include "effect.h"
+#include "graph.h"
 
 struct effect *copy_effect(const struct effect *effect)
 {
@@ -27,7 +29,7 @@ struct graph *new_graph(struct context *ctx)
 
 static void free_node(struct node_of_graph *node)
 {
-    if (node->type == CU_NODE_MEM_ALLOC)
+    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
         graph_memory_drop(node->address);
     if (node->child)
         free_graph(node->child);
@@ -146,7 +148,7 @@ struct graph *clone_graph(const struct graph *graph)
         to->op = from->op;
         to->effect = from->effect ? copy_effect(from->effect) : NULL;
         to->address = from->address;
-        if (to->type == CU_NODE_MEM_ALLOC)
+        if (to->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
             graph_memory_hold(to->address);
         to->function = from->function;
         memcpy(to->grid, from->grid, sizeof(to->grid));

@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "graph.h"
+#include "stream.h"
 
 struct graph_exec {
     uint32_t magic;
@@ -166,7 +170,7 @@ static CUresult launch_nodes(struct graph_exec *exec, struct stream *stream)
     struct op pending = {0};
     for (size_t i = 0; i < exec->count; i++) {
         struct node_of_graph *node = exec->order[i];
-        if (node->type == CU_NODE_MEM_ALLOC)
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
             TRY(graph_memory_take(node->address));
         if (merges(&pending, node)) {
             pending.work_ns += node->op.work_ns;
@@ -191,7 +195,7 @@ static CUresult launch_nodes(struct graph_exec *exec, struct stream *stream)
 static CUresult capture_graph(struct graph_exec *exec, struct stream *stream)
 {
     struct node_of_graph *node;
-    TRY(capture_op(stream, CU_NODE_GRAPH, &(struct op){.kind = OP_MARK}, NULL, &node));
+    TRY(capture_op(stream, CU_GRAPH_NODE_TYPE_GRAPH, &(struct op){.kind = OP_MARK}, NULL, &node));
     node->child = clone_graph(exec->graph);
     return node->child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -232,7 +236,7 @@ EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode 
 {
     ENTER();
     struct node_of_graph *node;
-    TRY(node_in(exec, wanted, CU_NODE_KERNEL, &node));
+    TRY(node_in(exec, wanted, CU_GRAPH_NODE_TYPE_KERNEL, &node));
     return set_kernel(node, params, params ? params->ctx : NULL);
 }
 
@@ -241,7 +245,7 @@ EXPORT CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode wan
 {
     ENTER();
     struct node_of_graph *node;
-    TRY(node_in(exec, wanted, CU_NODE_MEMCPY, &node));
+    TRY(node_in(exec, wanted, CU_GRAPH_NODE_TYPE_MEMCPY, &node));
     return set_copy(node, params, ctx);
 }
 
@@ -250,7 +254,7 @@ EXPORT CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode wan
 {
     ENTER();
     struct node_of_graph *node;
-    TRY(node_in(exec, wanted, CU_NODE_MEMSET, &node));
+    TRY(node_in(exec, wanted, CU_GRAPH_NODE_TYPE_MEMSET, &node));
     return set_fill(node, params, ctx);
 }
 
@@ -258,7 +262,7 @@ EXPORT CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode wante
 {
     ENTER();
     struct node_of_graph *node;
-    TRY(node_in(exec, wanted, CU_NODE_HOST, &node));
+    TRY(node_in(exec, wanted, CU_GRAPH_NODE_TYPE_HOST, &node));
     return set_host(node, params);
 }
 

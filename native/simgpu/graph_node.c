@@ -3,7 +3,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "alloc.h"
 #include "driver.h"
+#include "effect.h"
+#include "graph.h"
+#include "work.h"
 
 #define GRANULE 512
 
@@ -107,7 +111,7 @@ EXPORT CUresult cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph graph, const C
                                         const CUDA_KERNEL_NODE_PARAMS *params)
 {
     ENTER();
-    TRY(add(out, graph, CU_NODE_KERNEL, needs, count));
+    TRY(add(out, graph, CU_GRAPH_NODE_TYPE_KERNEL, needs, count));
     return keep_if(set_kernel(*out, params, params ? params->ctx : NULL), out);
 }
 
@@ -124,7 +128,7 @@ EXPORT CUresult cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph, const CUgr
                                      const CUDA_MEMCPY3D *params, CUcontext ctx)
 {
     ENTER();
-    TRY(add(out, graph, CU_NODE_MEMCPY, needs, count));
+    TRY(add(out, graph, CU_GRAPH_NODE_TYPE_MEMCPY, needs, count));
     return keep_if(set_copy(*out, params, ctx), out);
 }
 
@@ -132,7 +136,7 @@ EXPORT CUresult cuGraphAddMemsetNode(CUgraphNode *out, CUgraph graph, const CUgr
                                      const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx)
 {
     ENTER();
-    TRY(add(out, graph, CU_NODE_MEMSET, needs, count));
+    TRY(add(out, graph, CU_GRAPH_NODE_TYPE_MEMSET, needs, count));
     return keep_if(set_fill(*out, params, ctx), out);
 }
 
@@ -140,14 +144,14 @@ EXPORT CUresult cuGraphAddHostNode(CUgraphNode *out, CUgraph graph, const CUgrap
                                    const CUDA_HOST_NODE_PARAMS *params)
 {
     ENTER();
-    TRY(add(out, graph, CU_NODE_HOST, needs, count));
+    TRY(add(out, graph, CU_GRAPH_NODE_TYPE_HOST, needs, count));
     return keep_if(set_host(*out, params), out);
 }
 
 EXPORT CUresult cuGraphAddEmptyNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *needs, size_t count)
 {
     ENTER();
-    return add(out, graph, CU_NODE_EMPTY, needs, count);
+    return add(out, graph, CU_GRAPH_NODE_TYPE_EMPTY, needs, count);
 }
 
 EXPORT CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *needs, size_t count,
@@ -155,7 +159,7 @@ EXPORT CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const 
 {
     ENTER();
     TRY(check_graph(child));
-    TRY(add(out, graph, CU_NODE_GRAPH, needs, count));
+    TRY(add(out, graph, CU_GRAPH_NODE_TYPE_GRAPH, needs, count));
     (*out)->child = clone_graph(child);
     return keep_if((*out)->child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY, out);
 }
@@ -181,7 +185,7 @@ CUresult graph_alloc_node(struct graph *graph, struct node_of_graph *const *need
     CUresult result = new_alloc(alloc, bytes, out);
     pthread_mutex_unlock(&drv.lock);
     TRY(result);
-    *node = graph_add(graph, CU_NODE_MEM_ALLOC, needs, count);
+    *node = graph_add(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, needs, count);
     if (!*node)
         return CUDA_ERROR_OUT_OF_MEMORY;
     (*node)->address = *out;
@@ -238,7 +242,7 @@ EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, const CUg
                                       CUdeviceptr address)
 {
     ENTER();
-    TRY(add(out, graph, CU_NODE_MEM_FREE, needs, count));
+    TRY(add(out, graph, CU_GRAPH_NODE_TYPE_MEM_FREE, needs, count));
     (*out)->address = address;
     (*out)->effect = new_effect(EFFECT_FREE);
     if ((*out)->effect)
@@ -249,7 +253,7 @@ EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, const CUg
 EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
     ENTER();
-    if (!node || !params || node->type != CU_NODE_MEM_ALLOC)
+    if (!node || !params || node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&drv.lock);
     struct alloc *alloc = alloc_find(node->address);
@@ -261,7 +265,7 @@ EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NO
 EXPORT CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address)
 {
     ENTER();
-    if (!node || node->type != CU_NODE_MEM_FREE)
+    if (!node || node->type != CU_GRAPH_NODE_TYPE_MEM_FREE)
         return CUDA_ERROR_INVALID_VALUE;
     *address = node->address;
     return CUDA_SUCCESS;
@@ -275,14 +279,14 @@ static CUresult check_type(const struct node_of_graph *node, int type)
 EXPORT CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)
 {
     ENTER();
-    TRY(check_type(node, CU_NODE_KERNEL));
+    TRY(check_type(node, CU_GRAPH_NODE_TYPE_KERNEL));
     return set_kernel(node, params, params ? params->ctx : NULL);
 }
 
 EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params)
 {
     ENTER();
-    TRY(check_type(node, CU_NODE_KERNEL));
+    TRY(check_type(node, CU_GRAPH_NODE_TYPE_KERNEL));
     *params = (CUDA_KERNEL_NODE_PARAMS){.func = node->function, .ctx = node->graph->context};
     memcpy(params->grid, node->grid, sizeof(node->grid));
     memcpy(params->block, node->block, sizeof(node->block));
@@ -292,21 +296,21 @@ EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE
 EXPORT CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *params)
 {
     ENTER();
-    TRY(check_type(node, CU_NODE_MEMCPY));
+    TRY(check_type(node, CU_GRAPH_NODE_TYPE_MEMCPY));
     return set_copy(node, params, NULL);
 }
 
 EXPORT CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params)
 {
     ENTER();
-    TRY(check_type(node, CU_NODE_MEMSET));
+    TRY(check_type(node, CU_GRAPH_NODE_TYPE_MEMSET));
     return set_fill(node, params, NULL);
 }
 
 EXPORT CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params)
 {
     ENTER();
-    TRY(check_type(node, CU_NODE_HOST));
+    TRY(check_type(node, CU_GRAPH_NODE_TYPE_HOST));
     return set_host(node, params);
 }
 
@@ -321,16 +325,17 @@ EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph, const CUgraph
         return CUDA_ERROR_INVALID_VALUE;
     char *inner = (char *)params + NODE_PARAMS_OFFSET;
     switch (*(int *)params) {
-    case CU_NODE_KERNEL: return cuGraphAddKernelNode_v2(out, graph, needs, count, (void *)inner);
-    case CU_NODE_MEMCPY: return cuGraphAddMemcpyNode(out, graph, needs, count, (void *)(inner + 16), *(CUcontext *)(inner + 8));
-    case CU_NODE_MEMSET:
+    case CU_GRAPH_NODE_TYPE_KERNEL: return cuGraphAddKernelNode_v2(out, graph, needs, count, (void *)inner);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return cuGraphAddMemcpyNode(out, graph, needs, count, (void *)(inner + 16), *(CUcontext *)(inner + 8));
+    case CU_GRAPH_NODE_TYPE_MEMSET:
         return cuGraphAddMemsetNode(out, graph, needs, count, (void *)inner,
                                     *(CUcontext *)(inner + sizeof(CUDA_MEMSET_NODE_PARAMS)));
-    case CU_NODE_HOST: return cuGraphAddHostNode(out, graph, needs, count, (void *)inner);
-    case CU_NODE_GRAPH: return cuGraphAddChildGraphNode(out, graph, needs, count, *(CUgraph *)inner);
-    case CU_NODE_EMPTY: return cuGraphAddEmptyNode(out, graph, needs, count);
-    case CU_NODE_MEM_ALLOC: return cuGraphAddMemAllocNode(out, graph, needs, count, (void *)inner);
-    case CU_NODE_MEM_FREE: return cuGraphAddMemFreeNode(out, graph, needs, count, *(CUdeviceptr *)inner);
+    case CU_GRAPH_NODE_TYPE_HOST: return cuGraphAddHostNode(out, graph, needs, count, (void *)inner);
+    case CU_GRAPH_NODE_TYPE_GRAPH: return cuGraphAddChildGraphNode(out, graph, needs, count, *(CUgraph *)inner);
+    case CU_GRAPH_NODE_TYPE_EMPTY: return cuGraphAddEmptyNode(out, graph, needs, count);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: return cuGraphAddMemAllocNode(out, graph, needs, count, (void *)inner);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE: return cuGraphAddMemFreeNode(out, graph, needs, count, *(CUdeviceptr *)inner);
     default: return CUDA_ERROR_NOT_SUPPORTED;
     }
 }

@@ -1,5 +1,5 @@
 /* Memory shared with other processes by a handle. The first handle for an allocation moves its pages into a file of the
- * state directory, in place; whoever opens the handle maps that file. */
+ * state directory, in place; a process that opens the handle maps that file. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "driver.h"
+#include "stream.h"
 
 #define PAGE 4096
 

@@ -1,7 +1,12 @@
 /* Launches: what a kernel will cost, from its name, its threads and the memory its pointers reach. */
 #include <string.h>
 
+#include "alloc.h"
 #include "driver.h"
+#include "effect.h"
+#include "module.h"
+#include "stream.h"
+#include "work.h"
 
 #define UNKNOWN_BYTES_PER_THREAD 8
 
@@ -160,7 +165,7 @@ static CUresult launch(CUfunction function, const unsigned int grid[3], const un
     struct effect *effect;
     TRY(stream_of(handle, &stream));
     TRY(kernel_op(stream->context, function, grid, block, params, extra, &op, &effect));
-    return enqueue(stream, CU_NODE_KERNEL, &op, effect, NULL);
+    return enqueue(stream, CU_GRAPH_NODE_TYPE_KERNEL, &op, effect, NULL);
 }
 
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,

@@ -127,7 +127,7 @@ struct card_head {
     uint64_t now_ns, created_ns;
     uint32_t attached_count;
     uint8_t attached[MAX_PROCS];
-    int32_t current; /* whose context is loaded, -1 nobody's */
+    int32_t current; /* the slot whose context is loaded, -1: none */
     uint64_t slice_used_ns, switch_left_ns;
     struct engine engines[2];
     uint64_t reserved_bytes; /* contexts and unmanaged allocations of everyone */
@@ -164,7 +164,7 @@ struct chunk_block {
 };
 
 struct event_stamp {
-    uint64_t recorded;   /* the last record that was asked for */
+    uint64_t recorded;   /* the last record that was requested */
     uint64_t generation; /* the last record that completed */
     uint64_t time_ns;
 };
@@ -199,7 +199,7 @@ struct card_spec {
     uint32_t pci_bus, pci_device_id, pcie_gen, pcie_width;
 };
 
-struct slot { /* written by its owner when it attaches; host_pid by whoever sees it from the host */
+struct slot { /* written by its owner when it attaches; host_pid by a process that sees it from the host */
     uint64_t token, pid_namespace, start_ticks;
     int32_t own_pid, host_pid;
     char name[32];

@@ -6,7 +6,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "stream.h"
 
 #define GRANULE 512
 

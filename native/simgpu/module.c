@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "module.h"
+#include "stream.h"
 
 /* What a kernel's name says about its time: sim_us_250, sim_bytes_16 (a thread), sim_spin_until_flag. */
 static void read_name(struct function *function)

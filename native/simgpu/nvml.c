@@ -9,7 +9,7 @@
 
 struct nvml nvml = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static nvmlReturn begin(void)
+static nvmlReturn_t begin(void)
 {
     char error[512] = "no memory";
     if (!nvml.node)
@@ -28,38 +28,38 @@ static nvmlReturn begin(void)
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlInitWithFlags(unsigned int flags)
+EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
     (void)flags;
     pthread_mutex_lock(&nvml.lock);
     bool stale = nvml.refs > 0 && nvml.epoch != __atomic_load_n(&nvml.node->area->faults.driver_epoch, __ATOMIC_ACQUIRE);
-    nvmlReturn result = nvml.refs > 0 && !stale ? NVML_SUCCESS : begin();
+    nvmlReturn_t result = nvml.refs > 0 && !stale ? NVML_SUCCESS : begin();
     if (result == NVML_SUCCESS)
         nvml.refs++;
     pthread_mutex_unlock(&nvml.lock);
     return result;
 }
 
-EXPORT nvmlReturn nvmlInit_v2(void)
+EXPORT nvmlReturn_t nvmlInit_v2(void)
 {
     return nvmlInitWithFlags(0);
 }
 
-EXPORT nvmlReturn nvmlInit(void)
+EXPORT nvmlReturn_t nvmlInit(void)
 {
     return nvmlInitWithFlags(0);
 }
 
-EXPORT nvmlReturn nvmlShutdown(void)
+EXPORT nvmlReturn_t nvmlShutdown(void)
 {
     pthread_mutex_lock(&nvml.lock);
-    nvmlReturn result = nvml.refs > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    nvmlReturn_t result = nvml.refs > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     nvml.refs -= nvml.refs > 0;
     pthread_mutex_unlock(&nvml.lock);
     return result;
 }
 
-nvmlReturn nvml_enter(const char *name)
+nvmlReturn_t nvml_enter(const char *name)
 {
     pthread_mutex_lock(&nvml.lock);
     bool open = nvml.refs > 0;
@@ -76,7 +76,7 @@ nvmlReturn nvml_enter(const char *name)
     return NVML_SUCCESS;
 }
 
-nvmlReturn nvml_device(nvmlDevice device)
+nvmlReturn_t nvml_device(nvmlDevice_t device)
 {
     if (device < nvml.devices || device >= nvml.devices + nvml.count)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -84,7 +84,7 @@ nvmlReturn nvml_device(nvmlDevice device)
     return lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
 
-nvmlReturn nvml_device_call(nvmlDevice device, const char *name)
+nvmlReturn_t nvml_device_call(nvmlDevice_t device, const char *name)
 {
     const struct node_faults *faults = &nvml.node->area->faults;
     NVML_TRY(nvml_device(device));
@@ -93,7 +93,7 @@ nvmlReturn nvml_device_call(nvmlDevice device, const char *name)
     return call_fault_hits(&faults->unsupported, name, device->card) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
 }
 
-nvmlReturn nvml_look(nvmlDevice device, struct card_head *head)
+nvmlReturn_t nvml_look(nvmlDevice_t device, struct card_head *head)
 {
     struct txn txn;
     card_begin(&txn, nvml.node, device->card);
@@ -102,12 +102,12 @@ nvmlReturn nvml_look(nvmlDevice device, struct card_head *head)
     return NVML_SUCCESS;
 }
 
-const struct card_spec *nvml_spec(nvmlDevice device)
+const struct card_spec *nvml_spec(nvmlDevice_t device)
 {
     return &nvml.node->area->specs[device->card];
 }
 
-nvmlReturn nvml_text(char *out, unsigned int length, const char *text)
+nvmlReturn_t nvml_text(char *out, unsigned int length, const char *text)
 {
     if (!out)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -117,7 +117,7 @@ nvmlReturn nvml_text(char *out, unsigned int length, const char *text)
     return NVML_SUCCESS;
 }
 
-EXPORT const char *nvmlErrorString(nvmlReturn result)
+EXPORT const char *nvmlErrorString(nvmlReturn_t result)
 {
     switch (result) {
     case NVML_SUCCESS: return "Success";
@@ -134,33 +134,33 @@ EXPORT const char *nvmlErrorString(nvmlReturn result)
     }
 }
 
-EXPORT nvmlReturn nvmlSystemGetDriverVersion(char *out, unsigned int length)
+EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *out, unsigned int length)
 {
     NVML_ENTER();
     return nvml_text(out, length, DRIVER_VERSION_TEXT);
 }
 
-EXPORT nvmlReturn nvmlSystemGetNVMLVersion(char *out, unsigned int length)
+EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *out, unsigned int length)
 {
     NVML_ENTER();
     return nvml_text(out, length, NVML_VERSION_TEXT);
 }
 
-EXPORT nvmlReturn nvmlSystemGetCudaDriverVersion(int *version)
+EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
 {
     NVML_ENTER();
     *version = CUDA_VERSION_NUMBER;
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlSystemGetCudaDriverVersion_v2(int *version)
+EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
     NVML_ENTER();
     *version = CUDA_VERSION_NUMBER;
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
+EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
 {
     NVML_ENTER();
     for (int slot = 0; slot < MAX_PROCS; slot++)
@@ -169,7 +169,7 @@ EXPORT nvmlReturn nvmlSystemGetProcessName(unsigned int pid, char *name, unsigne
     return NVML_ERROR_NOT_FOUND;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetCount_v2(unsigned int *count)
+EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
     NVML_ENTER();
     if (!count)
@@ -178,12 +178,12 @@ EXPORT nvmlReturn nvmlDeviceGetCount_v2(unsigned int *count)
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetCount(unsigned int *count)
+EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
 {
     return nvmlDeviceGetCount_v2(count);
 }
 
-EXPORT nvmlReturn nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice *device)
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
     NVML_ENTER();
     if (!device || index >= (unsigned int)nvml.count)
@@ -192,12 +192,12 @@ EXPORT nvmlReturn nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice *
     return nvml_device(*device);
 }
 
-EXPORT nvmlReturn nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice *device)
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
 {
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
-EXPORT nvmlReturn nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice *device)
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
     NVML_ENTER();
     for (int i = 0; uuid && i < nvml.count; i++) {
@@ -211,7 +211,7 @@ EXPORT nvmlReturn nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice *device
     return uuid ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvmlDevice *device)
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvmlDevice_t *device)
 {
     NVML_ENTER();
     unsigned int domain, bus;

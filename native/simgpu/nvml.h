@@ -1,7 +1,9 @@
-/* What the files of the simulated libnvidia-ml share. Numbers and layouts are those of NVML's binary interface. */
+/* What the files of the simulated libnvidia-ml share. Layouts that only one of
+ * them has are NVML's too, and stand beside their function. */
 #ifndef SIMGPU_NVML_H
 #define SIMGPU_NVML_H
 
+#include "../include/nvml_abi.h"
 #include "timeline.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -10,23 +12,9 @@
 #define CUDA_VERSION_NUMBER 13000
 #define SAMPLE_NS (5 * BUCKET_NS)
 
-typedef enum {
-    NVML_SUCCESS = 0,
-    NVML_ERROR_UNINITIALIZED = 1,
-    NVML_ERROR_INVALID_ARGUMENT = 2,
-    NVML_ERROR_NOT_SUPPORTED = 3,
-    NVML_ERROR_NOT_FOUND = 6,
-    NVML_ERROR_INSUFFICIENT_SIZE = 7,
-    NVML_ERROR_DRIVER_NOT_LOADED = 9,
-    NVML_ERROR_TIMEOUT = 10,
-    NVML_ERROR_GPU_IS_LOST = 15,
-    NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
-    NVML_ERROR_UNKNOWN = 999,
-} nvmlReturn;
-
-typedef struct nvml_device {
+struct nvml_device {
     int card, index;
-} *nvmlDevice;
+};
 
 struct nvml {
     pthread_mutex_t lock;
@@ -39,17 +27,17 @@ struct nvml {
 
 extern struct nvml nvml;
 
-nvmlReturn nvml_enter(const char *name);
-nvmlReturn nvml_device(nvmlDevice device);
-nvmlReturn nvml_device_call(nvmlDevice device, const char *name);
+nvmlReturn_t nvml_enter(const char *name);
+nvmlReturn_t nvml_device(nvmlDevice_t device);
+nvmlReturn_t nvml_device_call(nvmlDevice_t device, const char *name);
 /* Copies the card's present state. */
-nvmlReturn nvml_look(nvmlDevice device, struct card_head *head);
-const struct card_spec *nvml_spec(nvmlDevice device);
-nvmlReturn nvml_text(char *out, unsigned int length, const char *text);
+nvmlReturn_t nvml_look(nvmlDevice_t device, struct card_head *head);
+const struct card_spec *nvml_spec(nvmlDevice_t device);
+nvmlReturn_t nvml_text(char *out, unsigned int length, const char *text);
 
 #define NVML_TRY(expression)                    \
     do {                                        \
-        nvmlReturn tried_ = (expression);       \
+        nvmlReturn_t tried_ = (expression);       \
         if (tried_ != NVML_SUCCESS)             \
             return tried_;                      \
     } while (0)

@@ -7,13 +7,13 @@
 
 #define UTILISATION_WINDOW_NS 500000000ULL
 
-EXPORT nvmlReturn nvmlDeviceGetName(nvmlDevice device, char *out, unsigned int length)
+EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *out, unsigned int length)
 {
     NVML_ENTER_DEVICE(device);
     return nvml_text(out, length, nvml_spec(device)->name);
 }
 
-EXPORT nvmlReturn nvmlDeviceGetUUID(nvmlDevice device, char *out, unsigned int length)
+EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *out, unsigned int length)
 {
     NVML_ENTER_DEVICE(device);
     char text[48];
@@ -21,7 +21,7 @@ EXPORT nvmlReturn nvmlDeviceGetUUID(nvmlDevice device, char *out, unsigned int l
     return nvml_text(out, length, text);
 }
 
-EXPORT nvmlReturn nvmlDeviceGetSerial(nvmlDevice device, char *out, unsigned int length)
+EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *out, unsigned int length)
 {
     NVML_ENTER_DEVICE(device);
     char text[32];
@@ -31,7 +31,7 @@ EXPORT nvmlReturn nvmlDeviceGetSerial(nvmlDevice device, char *out, unsigned int
 }
 
 #define ANSWER(name, type, value)                          \
-    EXPORT nvmlReturn name(nvmlDevice device, type *out)   \
+    EXPORT nvmlReturn_t name(nvmlDevice_t device, type *out)   \
     {                                                      \
         NVML_ENTER_DEVICE(device);                         \
         if (!out)                                          \
@@ -66,7 +66,7 @@ ANSWER(nvmlDeviceGetSupportedClocksThrottleReasons, unsigned long long, 0x1ff)
 ANSWER(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long, 0x1ff)
 ANSWER(nvmlDeviceGetNumGpuCores, unsigned int, nvml_spec(device)->sm_count * 64)
 
-EXPORT nvmlReturn nvmlDeviceGetCudaComputeCapability(nvmlDevice device, int *major, int *minor)
+EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
     NVML_ENTER_DEVICE(device);
     *major = (int)nvml_spec(device)->cc_major;
@@ -74,7 +74,7 @@ EXPORT nvmlReturn nvmlDeviceGetCudaComputeCapability(nvmlDevice device, int *maj
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetVbiosVersion(nvmlDevice device, char *out, unsigned int length)
+EXPORT nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *out, unsigned int length)
 {
     NVML_ENTER_DEVICE(device);
     return nvml_text(out, length, "90.00.00.00.01");
@@ -86,7 +86,7 @@ struct pci_info {
     char id[32];
 };
 
-EXPORT nvmlReturn nvmlDeviceGetPciInfo_v3(nvmlDevice device, struct pci_info *out)
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, struct pci_info *out)
 {
     NVML_ENTER_DEVICE(device);
     const struct card_spec *spec = nvml_spec(device);
@@ -96,12 +96,12 @@ EXPORT nvmlReturn nvmlDeviceGetPciInfo_v3(nvmlDevice device, struct pci_info *ou
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetPciInfo_v2(nvmlDevice device, struct pci_info *out)
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, struct pci_info *out)
 {
     return nvmlDeviceGetPciInfo_v3(device, out);
 }
 
-EXPORT nvmlReturn nvmlDeviceGetMigMode(nvmlDevice device, unsigned int *current, unsigned int *pending)
+EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
     NVML_ENTER_DEVICE(device);
     if (nvml_spec(device)->cc_major < 8)
@@ -115,7 +115,7 @@ struct device_attributes {
     unsigned long long memory_mib;
 };
 
-EXPORT nvmlReturn nvmlDeviceGetAttributes_v2(nvmlDevice device, struct device_attributes *out)
+EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, struct device_attributes *out)
 {
     NVML_ENTER_DEVICE(device);
     *out = (struct device_attributes){.multiprocessors = nvml_spec(device)->sm_count, .copy_engines = 2,
@@ -123,31 +123,22 @@ EXPORT nvmlReturn nvmlDeviceGetAttributes_v2(nvmlDevice device, struct device_at
     return NVML_SUCCESS;
 }
 
-struct memory_v1 {
-    unsigned long long total, free, used;
-};
-
-struct memory_v2 {
-    unsigned int version;
-    unsigned long long total, reserved, free, used;
-};
-
 static uint64_t used_bytes(const struct card_head *head)
 {
     return head->reserved_bytes + head->resident_bytes;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetMemoryInfo(nvmlDevice device, struct memory_v1 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out)
 {
     NVML_ENTER_DEVICE(device);
     struct card_head head;
     NVML_TRY(nvml_look(device, &head));
     uint64_t total = nvml_spec(device)->memory_bytes;
-    *out = (struct memory_v1){total, total - used_bytes(&head), used_bytes(&head)};
+    *out = (nvmlMemory_t){total, total - used_bytes(&head), used_bytes(&head)};
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetMemoryInfo_v2(nvmlDevice device, struct memory_v2 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *out)
 {
     NVML_ENTER_DEVICE(device);
     struct card_head head;
@@ -155,14 +146,14 @@ EXPORT nvmlReturn nvmlDeviceGetMemoryInfo_v2(nvmlDevice device, struct memory_v2
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     NVML_TRY(nvml_look(device, &head));
     uint64_t total = nvml_spec(device)->memory_bytes;
-    *out = (struct memory_v2){out->version, total, 0, total - used_bytes(&head), used_bytes(&head)};
+    *out = (nvmlMemory_v2_t){out->version, total, 0, total - used_bytes(&head), used_bytes(&head)};
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetBAR1MemoryInfo(nvmlDevice device, struct memory_v1 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *out)
 {
     NVML_ENTER_DEVICE(device);
-    *out = (struct memory_v1){256ULL << 20, 254ULL << 20, 2ULL << 20};
+    *out = (nvmlBAR1Memory_t){256ULL << 20, 254ULL << 20, 2ULL << 20};
     return NVML_SUCCESS;
 }
 
@@ -180,7 +171,7 @@ struct utilisation {
     unsigned int gpu, memory;
 };
 
-EXPORT nvmlReturn nvmlDeviceGetUtilizationRates(nvmlDevice device, struct utilisation *out)
+EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, struct utilisation *out)
 {
     NVML_ENTER_DEVICE(device);
     struct card_head head;
@@ -190,7 +181,7 @@ EXPORT nvmlReturn nvmlDeviceGetUtilizationRates(nvmlDevice device, struct utilis
 }
 
 #define NO_ENGINE(name)                                                                          \
-    EXPORT nvmlReturn name(nvmlDevice device, unsigned int *utilisation, unsigned int *period_us) \
+    EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned int *utilisation, unsigned int *period_us) \
     {                                                                                            \
         NVML_ENTER_DEVICE(device);                                                               \
         *utilisation = 0;                                                                        \
@@ -200,7 +191,7 @@ EXPORT nvmlReturn nvmlDeviceGetUtilizationRates(nvmlDevice device, struct utilis
 NO_ENGINE(nvmlDeviceGetEncoderUtilization)
 NO_ENGINE(nvmlDeviceGetDecoderUtilization)
 
-static nvmlReturn busy_percent(nvmlDevice device, unsigned int *out)
+static nvmlReturn_t busy_percent(nvmlDevice_t device, unsigned int *out)
 {
     struct card_head head;
     NVML_TRY(nvml_look(device, &head));
@@ -208,7 +199,7 @@ static nvmlReturn busy_percent(nvmlDevice device, unsigned int *out)
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetTemperature(nvmlDevice device, int sensor, unsigned int *out)
+EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned int *out)
 {
     NVML_ENTER_DEVICE(device);
     unsigned int busy;
@@ -225,7 +216,7 @@ struct temperature_v1 {
     int sensor, celsius;
 };
 
-EXPORT nvmlReturn nvmlDeviceGetTemperatureV(nvmlDevice device, struct temperature_v1 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, struct temperature_v1 *out)
 {
     unsigned int celsius;
     NVML_TRY(nvmlDeviceGetTemperature(device, out->sensor, &celsius));
@@ -233,7 +224,7 @@ EXPORT nvmlReturn nvmlDeviceGetTemperatureV(nvmlDevice device, struct temperatur
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetTemperatureThreshold(nvmlDevice device, int which, unsigned int *out)
+EXPORT nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, int which, unsigned int *out)
 {
     NVML_ENTER_DEVICE(device);
     if (which < 0 || which > 3)
@@ -243,7 +234,7 @@ EXPORT nvmlReturn nvmlDeviceGetTemperatureThreshold(nvmlDevice device, int which
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetPowerUsage(nvmlDevice device, unsigned int *out)
+EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *out)
 {
     NVML_ENTER_DEVICE(device);
     unsigned int busy;
@@ -253,14 +244,14 @@ EXPORT nvmlReturn nvmlDeviceGetPowerUsage(nvmlDevice device, unsigned int *out)
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice device, unsigned int *low, unsigned int *high)
+EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *low, unsigned int *high)
 {
     NVML_ENTER_DEVICE(device);
     *low = *high = nvml_spec(device)->max_mw;
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetTotalEnergyConsumption(nvmlDevice device, unsigned long long *out)
+EXPORT nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *out)
 {
     NVML_ENTER_DEVICE(device);
     struct card_head head;
@@ -269,7 +260,7 @@ EXPORT nvmlReturn nvmlDeviceGetTotalEnergyConsumption(nvmlDevice device, unsigne
     return NVML_SUCCESS;
 }
 
-static nvmlReturn clock_mhz(nvmlDevice device, int type, bool maximum, unsigned int *out)
+static nvmlReturn_t clock_mhz(nvmlDevice_t device, int type, bool maximum, unsigned int *out)
 {
     unsigned int busy;
     NVML_TRY(busy_percent(device, &busy));
@@ -283,25 +274,25 @@ static nvmlReturn clock_mhz(nvmlDevice device, int type, bool maximum, unsigned 
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetClockInfo(nvmlDevice device, int type, unsigned int *out)
+EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, int type, unsigned int *out)
 {
     NVML_ENTER_DEVICE(device);
     return clock_mhz(device, type, false, out);
 }
 
-EXPORT nvmlReturn nvmlDeviceGetMaxClockInfo(nvmlDevice device, int type, unsigned int *out)
+EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, int type, unsigned int *out)
 {
     NVML_ENTER_DEVICE(device);
     return clock_mhz(device, type, true, out);
 }
 
-EXPORT nvmlReturn nvmlDeviceGetApplicationsClock(nvmlDevice device, int type, unsigned int *out)
+EXPORT nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, int type, unsigned int *out)
 {
     NVML_ENTER_DEVICE(device);
     return clock_mhz(device, type, true, out);
 }
 
-EXPORT nvmlReturn nvmlDeviceGetPerformanceState(nvmlDevice device, int *out)
+EXPORT nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, int *out)
 {
     NVML_ENTER_DEVICE(device);
     unsigned int busy;
@@ -310,7 +301,7 @@ EXPORT nvmlReturn nvmlDeviceGetPerformanceState(nvmlDevice device, int *out)
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice device, unsigned long long *out)
+EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *out)
 {
     NVML_ENTER_DEVICE(device);
     unsigned int busy;
@@ -319,19 +310,19 @@ EXPORT nvmlReturn nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice device, u
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice device, unsigned long long *out)
+EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *out)
 {
     return nvmlDeviceGetCurrentClocksThrottleReasons(device, out);
 }
 
-EXPORT nvmlReturn nvmlDeviceGetEccMode(nvmlDevice device, int *current, int *pending)
+EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, int *current, int *pending)
 {
     NVML_ENTER_DEVICE(device);
     *current = *pending = 1;
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetTotalEccErrors(nvmlDevice device, int type, int counter, unsigned long long *out)
+EXPORT nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int type, int counter, unsigned long long *out)
 {
     NVML_ENTER_DEVICE(device);
     struct card_head head;
@@ -342,7 +333,7 @@ EXPORT nvmlReturn nvmlDeviceGetTotalEccErrors(nvmlDevice device, int type, int c
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetMemoryErrorCounter(nvmlDevice device, int type, int counter, int location,
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, int type, int counter, int location,
                                                   unsigned long long *out)
 {
     NVML_TRY(nvmlDeviceGetTotalEccErrors(device, type, counter, out));
@@ -352,7 +343,7 @@ EXPORT nvmlReturn nvmlDeviceGetMemoryErrorCounter(nvmlDevice device, int type, i
 }
 
 /* Kilobytes a second at this moment: an engine that copies does so at full speed. */
-EXPORT nvmlReturn nvmlDeviceGetPcieThroughput(nvmlDevice device, int counter, unsigned int *out)
+EXPORT nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, int counter, unsigned int *out)
 {
     NVML_ENTER_DEVICE(device);
     struct card_head head;

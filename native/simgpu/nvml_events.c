@@ -16,19 +16,19 @@ typedef struct event_set {
 } *nvmlEventSet;
 
 struct event_data {
-    nvmlDevice device;
+    nvmlDevice_t device;
     unsigned long long type, data;
     unsigned int gpu_instance, compute_instance;
 };
 
-EXPORT nvmlReturn nvmlDeviceGetSupportedEventTypes(nvmlDevice device, unsigned long long *types)
+EXPORT nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *types)
 {
     NVML_ENTER_DEVICE(device);
     *types = EVENTS_KNOWN;
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlEventSetCreate(nvmlEventSet *out)
+EXPORT nvmlReturn_t nvmlEventSetCreate(nvmlEventSet *out)
 {
     NVML_ENTER();
     *out = calloc(1, sizeof(**out));
@@ -38,13 +38,13 @@ EXPORT nvmlReturn nvmlEventSetCreate(nvmlEventSet *out)
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlEventSetFree(nvmlEventSet set)
+EXPORT nvmlReturn_t nvmlEventSetFree(nvmlEventSet set)
 {
     free(set);
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceRegisterEvents(nvmlDevice device, unsigned long long types, nvmlEventSet set)
+EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet set)
 {
     NVML_ENTER_DEVICE(device);
     struct card_head head;
@@ -57,8 +57,8 @@ EXPORT nvmlReturn nvmlDeviceRegisterEvents(nvmlDevice device, unsigned long long
     return NVML_SUCCESS;
 }
 
-/* The next event of a device that the set has not seen; a lost device still tells the XID it went with. */
-static bool next_event(struct watched *watched, nvmlDevice device, struct event_data *out)
+/* The next event of a device that the set has not seen; a lost device still reports the XID it was lost with. */
+static bool next_event(struct watched *watched, nvmlDevice_t device, struct event_data *out)
 {
     struct card_head head;
     nvml_look(device, &head);
@@ -94,7 +94,7 @@ static bool find_event(nvmlEventSet set, struct event_data *out)
     return found;
 }
 
-EXPORT nvmlReturn nvmlEventSetWait_v2(nvmlEventSet set, struct event_data *out, unsigned int timeout_ms)
+EXPORT nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet set, struct event_data *out, unsigned int timeout_ms)
 {
     if (!set || !out)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -111,7 +111,7 @@ EXPORT nvmlReturn nvmlEventSetWait_v2(nvmlEventSet set, struct event_data *out, 
     }
 }
 
-EXPORT nvmlReturn nvmlEventSetWait(nvmlEventSet set, struct event_data *out, unsigned int timeout_ms)
+EXPORT nvmlReturn_t nvmlEventSetWait(nvmlEventSet set, struct event_data *out, unsigned int timeout_ms)
 {
     return nvmlEventSetWait_v2(set, out, timeout_ms);
 }

@@ -1,4 +1,4 @@
-/* Who uses a device: processes, their memory and their share of its time. Pids are the host's. */
+/* The users of a device: processes, their memory and their share of its time. Pids are the host's. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -18,7 +18,7 @@ static uint64_t memory_of(const struct proc *proc)
     return bytes;
 }
 
-static int collect(nvmlDevice device, struct user *users)
+static int collect(nvmlDevice_t device, struct user *users)
 {
     struct txn txn;
     card_begin(&txn, nvml.node, device->card);
@@ -45,7 +45,7 @@ struct process_v2 { /* also v3 */
     unsigned int gpu_instance, compute_instance;
 };
 
-static nvmlReturn list(nvmlDevice device, unsigned int *count, void *out, size_t size)
+static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, void *out, size_t size)
 {
     struct user users[MAX_PROCS];
     if (!count)
@@ -62,19 +62,19 @@ static nvmlReturn list(nvmlDevice device, unsigned int *count, void *out, size_t
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses(nvmlDevice device, unsigned int *count, struct process_v1 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, struct process_v1 *out)
 {
     NVML_ENTER_DEVICE(device);
     return list(device, count, out, sizeof(*out));
 }
 
-EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice device, unsigned int *count, struct process_v2 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, struct process_v2 *out)
 {
     NVML_ENTER_DEVICE(device);
     return list(device, count, out, sizeof(*out));
 }
 
-EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice device, unsigned int *count, struct process_v2 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, struct process_v2 *out)
 {
     NVML_ENTER_DEVICE(device);
     return list(device, count, out, sizeof(*out));
@@ -82,7 +82,7 @@ EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice device, uns
 
 /* No program here draws, and none runs under MPS. */
 #define NOBODY(name)                                                            \
-    EXPORT nvmlReturn name(nvmlDevice device, unsigned int *count, void *out)   \
+    EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned int *count, void *out)   \
     {                                                                           \
         NVML_ENTER_DEVICE(device);                                              \
         (void)out;                                                              \
@@ -108,7 +108,7 @@ struct detail_list_v1 {
     struct detail_v1 *rows;
 };
 
-EXPORT nvmlReturn nvmlDeviceGetRunningProcessDetailList(nvmlDevice device, struct detail_list_v1 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, struct detail_list_v1 *out)
 {
     NVML_ENTER_DEVICE(device);
     struct user users[MAX_PROCS];
@@ -210,7 +210,7 @@ static void add_samples(const struct txn *txn, const struct workers *workers, ui
     }
 }
 
-EXPORT nvmlReturn nvmlDeviceGetProcessUtilization(nvmlDevice device, struct utilisation_sample *out, unsigned int *count,
+EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, struct utilisation_sample *out, unsigned int *count,
                                                   unsigned long long seen_us)
 {
     NVML_ENTER_DEVICE(device);
@@ -246,7 +246,7 @@ struct utilisation_list_v1 {
     struct utilisation_info_v1 *rows;
 };
 
-EXPORT nvmlReturn nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice device, struct utilisation_list_v1 *out)
+EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, struct utilisation_list_v1 *out)
 {
     NVML_ENTER_DEVICE(device);
     if (!out || out->version != (sizeof(*out) | 1u << 24))
@@ -255,7 +255,7 @@ EXPORT nvmlReturn nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice device, struc
     struct utilisation_sample *samples = room ? malloc(room * sizeof(*samples)) : NULL;
     if (room && !samples)
         return NVML_ERROR_UNKNOWN;
-    nvmlReturn result = nvmlDeviceGetProcessUtilization(device, samples, &found, out->seen_us);
+    nvmlReturn_t result = nvmlDeviceGetProcessUtilization(device, samples, &found, out->seen_us);
     out->count = found;
     for (unsigned int i = 0; result == NVML_SUCCESS && i < found; i++)
         out->rows[i] = (struct utilisation_info_v1){.time_us = samples[i].time_us, .pid = samples[i].pid,

@@ -1,5 +1,6 @@
 /* How many blocks of a kernel fit on a multiprocessor. */
 #include "driver.h"
+#include "module.h"
 
 /* An image's kernels run 1024 threads a multiprocessor or more; what limits them here is only the block's size. */
 EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int block,

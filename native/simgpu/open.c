@@ -119,8 +119,8 @@ static size_t state_bytes(uint32_t card_count)
     return cards_offset() + (size_t)card_count * sizeof(struct card_area);
 }
 
-/* A hole in a mapped file that the disk has no room for ends whoever touches it, by SIGBUS and without a word. So what will
- * be touched gets its blocks first, where a full disk is an error that can be told. */
+/* A hole in a mapped file that the disk has no room for kills a process that touches it, by SIGBUS and without a word. So
+ * what will be touched gets its blocks first, where a full disk is an error that can be reported. */
 static bool allocate(int fd, size_t offset, size_t size)
 {
     return fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size) == 0 || errno == EOPNOTSUPP || errno == ENOSYS;
@@ -148,7 +148,7 @@ bool slot_allocate(const struct node *node, int card, int slot)
 {
     int fd = open_in(node->dir, "state", O_RDWR);
     if (fd < 0)
-        return true; /* it is mapped already; who may no longer open it goes on without */
+        return true; /* already mapped; a process that may no longer open it goes on without */
     bool ok = allocate(fd, proc_offset((uint32_t)card, slot), sizeof(struct proc_area));
     int why = errno;
     close(fd);
@@ -330,7 +330,7 @@ static bool is_own(const struct node *node, const struct slot *slot)
            slot->start_ticks == own_start_ticks();
 }
 
-/* The pid that holds the lock on a slot as this process numbers it, 0 for one it cannot see, -1 for nobody. */
+/* The pid that holds the lock on a slot as this process numbers it, 0 for one it cannot see, -1 for none. */
 static int lock_holder(struct node *node, int slot)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
@@ -361,7 +361,7 @@ int slot_host_pid(struct node *node, int slot)
     return known > 0 ? known : seen;
 }
 
-/* Where the host's /proc is mounted, it tells the host's number even from inside a pid namespace. */
+/* Where the host's /proc is mounted, it gives the host's number even from inside a pid namespace. */
 static int pid_by_proc(void)
 {
     char text[32];

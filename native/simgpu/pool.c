@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
 
 #define GRANULE 512
 
@@ -132,7 +136,7 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     if (!effect)
         return CUDA_ERROR_OUT_OF_MEMORY;
     effect->value = address;
-    return enqueue(stream, CU_NODE_MEM_FREE, &(struct op){.kind = OP_MARK}, effect, NULL);
+    return enqueue(stream, CU_GRAPH_NODE_TYPE_MEM_FREE, &(struct op){.kind = OP_MARK}, effect, NULL);
 }
 
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "driver.h"
+#include "module.h"
 
 static const char *skip_space(const char *at)
 {

@@ -11,7 +11,7 @@
 
 #include "timeline.h"
 
-#define RELOCK_NS 20000000 /* transactions take microseconds: who waits so long has not been woken */
+#define RELOCK_NS 20000000 /* transactions take microseconds: a thread that waits this long missed its wake-up */
 
 uint64_t clock_ns(void)
 {
@@ -122,8 +122,8 @@ static void open_head(struct txn *txn)
     txn->head = &block->copy[writable(txn, &block->stamps, (char *)block->copy, sizeof(block->copy[0]))];
 }
 
-/* Who unlocks wakes one waiter, which then tells by the lock's word that there are others. One that is killed in between, as
- * the threads of a process that exits are, tells nobody, and the others would sleep for ever: so nobody sleeps for long. */
+/* Unlocking wakes one waiter, which then marks in the lock's word that there are others. One that is killed in between, as the
+ * threads of an exiting process are, does not, and the others would sleep forever: so sleeps are short. */
 static int lock_area(struct card_area *area)
 {
     int error = pthread_mutex_trylock(&area->mutex);

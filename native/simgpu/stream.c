@@ -2,7 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
 
 _Thread_local bool null_is_per_thread;
 static _Thread_local struct stream *per_thread[MAX_CARDS];
@@ -29,26 +33,25 @@ struct stream *new_stream(struct context *ctx, unsigned int flags, int priority)
 
 static CUresult thread_stream(struct context *ctx, struct stream **out)
 {
-    struct stream **kept = &per_thread[ctx->device->ordinal];
-    if (!*kept || (*kept)->magic != MAGIC_STREAM || (*kept)->context != ctx) {
-        *kept = new_stream(ctx, 0, 0);
-        if (!*kept)
+    struct stream **own = &per_thread[ctx->device->ordinal];
+    if (!*own || (*own)->magic != MAGIC_STREAM || (*own)->context != ctx) {
+        *own = new_stream(ctx, 0, 0);
+        if (!*own)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        (*kept)->is_per_thread = true;
+        (*own)->is_per_thread = true;
     }
-    *out = *kept;
+    *out = *own;
     return CUDA_SUCCESS;
 }
 
 CUresult stream_of(CUstream handle, struct stream **stream)
 {
-    uintptr_t number = (uintptr_t)handle;
-    if (number == 0 && null_is_per_thread)
-        number = CU_STREAM_PER_THREAD;
-    if (number <= CU_STREAM_PER_THREAD) {
+    if (!handle && null_is_per_thread)
+        handle = CU_STREAM_PER_THREAD;
+    if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
         struct context *ctx;
         TRY(current_context(&ctx));
-        if (number == CU_STREAM_PER_THREAD)
+        if (handle == CU_STREAM_PER_THREAD)
             return thread_stream(ctx, stream);
         *stream = ctx->legacy;
         return CUDA_SUCCESS;
@@ -223,7 +226,7 @@ EXPORT CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *data)
         return CUDA_ERROR_INVALID_VALUE;
     effect->fn = fn;
     effect->data = data;
-    return enqueue(stream, CU_NODE_HOST, &(struct op){.kind = OP_HOST}, effect, NULL);
+    return enqueue(stream, CU_GRAPH_NODE_TYPE_HOST, &(struct op){.kind = OP_HOST}, effect, NULL);
 }
 
 EXPORT CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void *data, unsigned int flags)
@@ -239,7 +242,7 @@ EXPORT CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, 
     effect->callback = callback;
     effect->stream = handle;
     effect->data = data;
-    return enqueue(stream, CU_NODE_HOST, &(struct op){.kind = OP_HOST}, effect, NULL);
+    return enqueue(stream, CU_GRAPH_NODE_TYPE_HOST, &(struct op){.kind = OP_HOST}, effect, NULL);
 }
 
 static CUresult wait_value(CUstream handle, CUdeviceptr address, uint64_t value, unsigned int flags, unsigned int width)
@@ -255,7 +258,7 @@ static CUresult wait_value(CUstream handle, CUdeviceptr address, uint64_t value,
     effect->value = value;
     effect->flags = flags;
     effect->width = width;
-    return enqueue(stream, CU_NODE_HOST, &(struct op){.kind = OP_HOST}, effect, NULL);
+    return enqueue(stream, CU_GRAPH_NODE_TYPE_HOST, &(struct op){.kind = OP_HOST}, effect, NULL);
 }
 
 static CUresult write_value(CUstream handle, CUdeviceptr address, uint64_t value, unsigned int width)
@@ -270,7 +273,7 @@ static CUresult write_value(CUstream handle, CUdeviceptr address, uint64_t value
     effect->dst = (void *)address;
     effect->value = value;
     effect->width = width;
-    return enqueue(stream, CU_NODE_EMPTY, &(struct op){.kind = OP_MARK}, effect, NULL);
+    return enqueue(stream, CU_GRAPH_NODE_TYPE_EMPTY, &(struct op){.kind = OP_MARK}, effect, NULL);
 }
 
 EXPORT CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)
@@ -306,11 +309,15 @@ EXPORT CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstr
     (void)flags;
     for (unsigned int i = 0; i < count; i++) {
         switch (list[i].operation) {
-        case CU_MEM_OP_WAIT_32: TRY(wait_value(stream, list[i].address, (uint32_t)list[i].value, list[i].flags, 4)); break;
-        case CU_MEM_OP_WAIT_64: TRY(wait_value(stream, list[i].address, list[i].value, list[i].flags, 8)); break;
-        case CU_MEM_OP_WRITE_32: TRY(write_value(stream, list[i].address, (uint32_t)list[i].value, 4)); break;
-        case CU_MEM_OP_WRITE_64: TRY(write_value(stream, list[i].address, list[i].value, 8)); break;
-        case CU_MEM_OP_BARRIER: break;
+        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+            TRY(wait_value(stream, list[i].address, (uint32_t)list[i].value, list[i].flags, 4));
+            break;
+        case CU_STREAM_MEM_OP_WAIT_VALUE_64: TRY(wait_value(stream, list[i].address, list[i].value, list[i].flags, 8)); break;
+        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+            TRY(write_value(stream, list[i].address, (uint32_t)list[i].value, 4));
+            break;
+        case CU_STREAM_MEM_OP_WRITE_VALUE_64: TRY(write_value(stream, list[i].address, list[i].value, 8)); break;
+        case CU_STREAM_MEM_OP_BARRIER: break;
         default: return CUDA_ERROR_NOT_SUPPORTED;
         }
     }

@@ -1,5 +1,7 @@
 /* Handing ops to a card, and waiting for them. */
 #include "driver.h"
+#include "effect.h"
+#include "stream.h"
 
 #define HORIZON_NS 50000000ULL   /* a sleeper looks again at least this often, to notice the dead */
 #define FOREIGN_POLL_NS 500000ULL
@@ -27,7 +29,7 @@ CUresult context_begin(struct context *ctx, struct txn *txn)
     return why ? why : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* A head that waits for another card's event moves only when somebody looks at that card. */
+/* A head that waits for another card's event moves only when a process looks at that card. */
 static int foreign_card(const struct txn *txn)
 {
     const struct proc *proc = txn_proc(txn, drv.node->own_slot);

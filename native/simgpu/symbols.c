@@ -9,7 +9,7 @@
 enum { FOUND, SYMBOL_NOT_FOUND, VERSION_NOT_SUFFICIENT };
 enum { FLAG_PER_THREAD = 2 };
 
-/* Names that changed their meaning: the newest symbol not newer than the version asked for. Names that are not here mean
+/* Names that changed their meaning: the newest symbol not newer than the requested version. Names that are not here mean
  * themselves, or else themselves with _v2, which 64-bit programs have used since 3.2. */
 static const struct {
     const char *name, *symbol;

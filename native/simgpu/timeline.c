@@ -6,9 +6,9 @@
  *    the next in order of slots after a context switch in which nothing runs. A process without a kernel at a head loses
  *    it at once.
  * 3. Heads of one process run side by side: those bound by memory bandwidth share it equally, the others take their time.
- * 4. Copies run on two engines, one a direction, first come first served, whoever has the card.
+ * 4. Copies run on two engines, one a direction, first come first served, whichever process has the card.
  * 5. Advancing is a function of the published state and the time, so advancing to a and then to b equals advancing to b:
- *    whoever looks, and however late, finds the same history.
+ *    any process that looks, however late, finds the same history.
  */
 #include "timeline.h"
 
@@ -31,7 +31,7 @@ static bool has_card(const struct txn *txn, int slot)
     return txn->head->current < 0 || (txn->head->current == slot && txn->head->switch_left_ns == 0);
 }
 
-/* Completes a head that needs no time and nobody's work. */
+/* Completes a head that needs neither time nor work. */
 static bool settle_head(struct txn *txn, int slot, int channel)
 {
     const struct proc *proc = txn_proc(txn, slot);
@@ -149,7 +149,7 @@ static bool wants_card(const struct txn *txn, int slot)
     return false;
 }
 
-/* The process that runs after `after`, in order of slots; -1 when nobody wants the card. */
+/* The process that runs after `after`, in order of slots; -1 when none wants the card. */
 static int next_active(const struct txn *txn, int after)
 {
     int best = -1, first = -1;
@@ -182,7 +182,7 @@ static void start_kernels(struct txn *txn, int slot)
     }
 }
 
-/* Decides who has the card, and starts what can start. */
+/* Decides which process has the card, and starts what can start. */
 static void settle(struct txn *txn)
 {
     struct card_head *head = txn->head;

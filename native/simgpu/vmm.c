@@ -10,7 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "alloc.h"
+#include "capture.h"
 #include "driver.h"
+#include "stream.h"
 
 #define GRANULARITY (2u << 20)
 

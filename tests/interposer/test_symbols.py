@@ -19,12 +19,12 @@ def table() -> list[str]:
     """The symbols of the table of hooks, with their twins for a default stream per thread."""
     symbols = []
     for kind, symbol, rest in re.findall(
-        r"^(GATED|FILL|BLOCKING|OWN_STREAM|OWN|NVML)\((\w+),([^\n]*)",
+        r"^(GATED|FILL|BLOCKING|HANDLED_STREAM|HANDLED|NVML)\((\w+),([^\n]*)",
         (NATIVE / "hooks.def").read_text(),
         re.MULTILINE,
     ):
         symbols.append(symbol)
-        if kind not in ("OWN", "NVML"):
+        if kind not in ("HANDLED", "NVML"):
             symbols.append(f"{symbol}_{re.search(r'pt[sd][sz]', rest)[0]}")  # type: ignore[index]
     return symbols
 

@@ -40,7 +40,7 @@ int main(int argc, char **argv)
     while (gaps_within(&gaps, atof(argv[1]))) {
         CUgraph graph;
         CUgraphExec exec;
-        CHECK(cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL));
+        CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
         for (int i = 0; i < 5; i++) {
             launch(kernel, stream);
             CHECK(cuEventRecord(fork_event, stream));

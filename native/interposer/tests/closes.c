@@ -67,7 +67,7 @@ static void close_all(const char *how, int most)
     }
 }
 
-/* In every number there is, so that whoever goes by a number finds one of them. */
+/* In every number there is, so that code that relies on a number finds one of them. */
 static void open_all(int most)
 {
     for (count = 0; count < FILES_MAX; count++) {

@@ -39,7 +39,7 @@ static void capture(bool by_old)
     CUstream stream;
     CUgraph graph;
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    CHECK(by_old ? cuStreamBeginCapture(stream) : cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL));
+    CHECK(by_old ? cuStreamBeginCapture(stream) : cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     launch(kernel, stream);
     CHECK(cuStreamEndCapture(stream, &graph));
     CHECK(cuGraphDestroy(graph));

@@ -110,7 +110,7 @@ static CUresult take_captured(uint64_t bytes, uint64_t *key)
 {
     CUgraph graph;
     CUdeviceptr address;
-    CHECK(cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL));
+    CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     CHECK(cuMemAllocAsync(&address, bytes, stream));
     CHECK(cuMemFreeAsync(address, stream));
     CHECK(cuStreamEndCapture(stream, &graph));

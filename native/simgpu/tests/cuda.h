@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../abi.h"
+#include "../../include/cuda_abi.h"
 
 CUresult cuInit(unsigned int flags);
 CUresult cuGetErrorName(CUresult error, const char **name);

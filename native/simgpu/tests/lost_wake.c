@@ -35,7 +35,7 @@ static void await_sleeper(struct node *node)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* The lock was free for a moment, the waiter that was woken is dead, and we have it: nothing tells of the one who sleeps. */
+/* The lock was free for a moment, the waiter that was woken is dead, and we have it: nothing shows that another one sleeps. */
 static void forget_waiters(struct node *node)
 {
     __atomic_fetch_and(word_of(node), ~(int)FUTEX_WAITERS, __ATOMIC_SEQ_CST);

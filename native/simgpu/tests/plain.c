@@ -69,7 +69,7 @@ static void launch_graph(CUstream stream, CUevent start, CUevent end)
     CUgraph graph;
     CUgraphExec exec;
     CUfunction kernel = load_kernel("sim_us_250");
-    CHECK(cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL));
+    CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     for (int i = 0; i < 20; i++)
         launch(kernel, stream);
     CHECK(cuStreamEndCapture(stream, &graph));

@@ -20,7 +20,7 @@ static void capture_and_launch(CUstream stream)
 {
     CUgraph graph;
     CUgraphExec exec;
-    CHECK(cuStreamBeginCapture_v2(stream, CU_CAPTURE_THREAD_LOCAL));
+    CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     launch(kernel, stream);
     launch(kernel, stream);
     CHECK(cuStreamEndCapture(stream, &graph));

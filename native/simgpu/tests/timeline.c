@@ -206,7 +206,7 @@ struct history {
     struct proc procs[3];
 };
 
-/* The same work looked at every so often: what is found at the end must not depend on who looked when. */
+/* The same work looked at every so often: what is found at the end must not depend on when it was looked at. */
 static void run_history(uint64_t seed, int looks, struct history *out)
 {
     struct txn txn;

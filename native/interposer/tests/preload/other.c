@@ -1,4 +1,4 @@
-/* Another preloaded library that passes calls on to whoever is next, and says at the end how many it saw. */
+/* Another preloaded library that passes calls on to the next one, and says at the end how many it saw. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
-/* Memory of graphs: what the nodes of an executable graph allocate counts once for it, from its making to its end. */
+/* Memory of graphs: what the nodes of an executable graph allocate counts once, from its instantiation to its end. */
 #include <stdlib.h>
 
+#include "gates.h"
+#include "handlers.h"
 #include "memory.h"
-#include "own.h"
 #include "real.h"
 
 #define NODES_MAX 65536
@@ -40,44 +41,44 @@ static uint64_t nodes_bytes(CUgraph graph, int depth)
     return bytes;
 }
 
-#define INSTANTIATE(call)                                                          \
-    do {                                                                           \
-        struct gate *gate_ = gate_of_context();                                    \
-        uint64_t bytes_ = gate_ && out && graph ? nodes_bytes(graph, 0) : 0;       \
-        if (!bytes_)                                                               \
-            return call;                                                           \
-        MEMORY_ALLOCATE(gate_, KEY_EXEC, NULL, bytes_, call, (uintptr_t)*out);     \
+#define INSTANTIATE(call)                                                      \
+    do {                                                                       \
+        struct gate *gate_ = gate_of_context();                                \
+        uint64_t bytes_ = gate_ && out && graph ? nodes_bytes(graph, 0) : 0;   \
+        if (!bytes_)                                                           \
+            return call;                                                       \
+        MEMORY_ALLOCATE(gate_, KEY_EXEC, NULL, bytes_, call, (uintptr_t)*out); \
     } while (0)
 
-CUresult own_cuGraphInstantiate(CUgraphExec *out, CUgraph graph, CUgraphNode *failed, char *log, size_t log_bytes)
+CUresult handle_cuGraphInstantiate(CUgraphExec *out, CUgraph graph, CUgraphNode *failed, char *log, size_t log_bytes)
 {
     INSTANTIATE(real.cuGraphInstantiate(out, graph, failed, log, log_bytes));
 }
 
-CUresult own_cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *failed, char *log, size_t log_bytes)
+CUresult handle_cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *failed, char *log, size_t log_bytes)
 {
     INSTANTIATE(real.cuGraphInstantiate_v2(out, graph, failed, log, log_bytes));
 }
 
-CUresult own_cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags)
+CUresult handle_cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags)
 {
     INSTANTIATE(real.cuGraphInstantiateWithFlags(out, graph, flags));
 }
 
-CUresult own_cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph, void *params)
+CUresult handle_cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph, void *params)
 {
     INSTANTIATE(real.cuGraphInstantiateWithParams(out, graph, params));
 }
 
-CUresult own_cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph graph, void *params)
+CUresult handle_cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph graph, void *params)
 {
     INSTANTIATE(real.cuGraphInstantiateWithParams_ptsz(out, graph, params));
 }
 
-CUresult own_cuGraphExecDestroy(CUgraphExec exec)
+CUresult handle_cuGraphExecDestroy(CUgraphExec exec)
 {
-    struct entry *entry = memory_lift(KEY_EXEC, (uintptr_t)exec);
+    struct entry *entry = memory_begin_free(KEY_EXEC, (uintptr_t)exec);
     CUresult result = real.cuGraphExecDestroy(exec);
-    memory_settle(entry, result == CUDA_SUCCESS);
+    memory_end_free(entry, result == CUDA_SUCCESS);
     return result;
 }

@@ -1,6 +1,8 @@
-/* What the program sees of the GPU's memory: its pod's part. */
+/* What the program sees of the GPU's memory: its pod's share. */
+#include "cancel.h"
+#include "gates.h"
+#include "handlers.h"
 #include "memory.h"
-#include "own.h"
 #include "real.h"
 #include "settings.h"
 
@@ -8,7 +10,7 @@ struct part {
     uint64_t total_bytes, used_bytes, free_bytes;
 };
 
-struct known { /* of the pod, by the daemon and this process */
+struct known { /* about the pod, from the daemon or this process */
     uint64_t limit_bytes, used_bytes;
 };
 
@@ -17,8 +19,8 @@ static struct known known_of(struct gate *gate, bool with_used)
     struct known known = {0};
     int cancellable = cancel_hold();
     pthread_mutex_lock(&gate->lock);
-    /* The very first call may be this one; then the daemon is about to tell. */
-    while (!gate->session.limit_told && gate->session.phase != DENIED && clock_ns() < gate->made_ns + AWAY_NS)
+    /* This may be the very first call; then the daemon is about to send the limit. */
+    while (!gate->session.limit_known && gate->session.phase != DENIED && clock_ns() < gate->made_ns + AWAY_NS)
         gate_wait(gate, gate->made_ns + AWAY_NS);
     if (with_used)
         known.used_bytes = memory_used_by_pod(gate);
@@ -56,8 +58,8 @@ static bool has_context(CUdevice device)
            active;
 }
 
-/* Asking for the size of a GPU is not using it. A pod's limit is the same on each GPU, so that of any one will do. */
-CUresult own_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+/* Querying the size of a GPU is not using it. A pod's limit is the same on every GPU, so any gate will do. */
+CUresult handle_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     CUresult result = real.cuDeviceTotalMem_v2(bytes, device);
     if (result != CUDA_SUCCESS || !bytes)
@@ -67,7 +69,7 @@ CUresult own_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return result;
 }
 
-CUresult own_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+CUresult handle_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     CUresult result = real.cuMemGetInfo_v2(free_bytes, total_bytes);
     struct gate *gate = result == CUDA_SUCCESS && free_bytes && total_bytes ? gate_of_context() : NULL;
@@ -93,7 +95,7 @@ static bool is_limited(const struct gate *gate)
     return gate || settings.memory_limit_bytes;
 }
 
-nvmlReturn_t own_nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+nvmlReturn_t handle_nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo(device, memory);
     struct gate *gate = result == NVML_SUCCESS ? gate_of_nvml(device) : NULL;
@@ -104,7 +106,7 @@ nvmlReturn_t own_nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memo
     return result;
 }
 
-nvmlReturn_t own_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+nvmlReturn_t handle_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
     nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo_v2(device, memory);
     struct gate *gate = result == NVML_SUCCESS ? gate_of_nvml(device) : NULL;

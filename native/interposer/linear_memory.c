@@ -1,7 +1,10 @@
 /* Linear memory. So that every tenant can have the whole card, native allocations become managed ones, which the driver moves
- * out while others run. What is captured is only counted when its graph is made executable (graph.c). */
+ * out while others run. Captured allocations only count when their graph is instantiated (graph_memory.c). */
+#include "capture.h"
+#include "gates.h"
+#include "handlers.h"
+#include "lane.h"
 #include "memory.h"
-#include "own.h"
 #include "real.h"
 #include "settings.h"
 
@@ -18,7 +21,7 @@ static CUresult managed(CUdeviceptr *out, size_t bytes)
     return real.cuMemAllocManaged(out, bytes, CU_MEM_ATTACH_GLOBAL);
 }
 
-CUresult own_cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
+CUresult handle_cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
     struct gate *gate = gate_of_context();
     if (!gate || !out || !bytes)
@@ -27,7 +30,7 @@ CUresult own_cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
                     gate->managed ? managed(out, bytes) : real.cuMemAlloc_v2(out, bytes), *out);
 }
 
-CUresult own_cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
+CUresult handle_cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
 {
     struct gate *gate = gate_of_context();
     if (!gate || !out || !bytes)
@@ -51,11 +54,11 @@ static CUresult native_pitch(struct gate *gate, CUdeviceptr *out, size_t *pitch,
     if (bytes < counted_bytes)
         memory_give(gate, counted_bytes - bytes);
     if (bytes)
-        memory_note(KEY_ADDRESS, *out, gate, current(), bytes);
+        memory_record(KEY_ADDRESS, *out, gate, current(), bytes);
     return result;
 }
 
-CUresult own_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned int element_bytes)
+CUresult handle_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned int element_bytes)
 {
     struct gate *gate = gate_of_context();
     size_t row_bytes = (width + PITCH_BYTES - 1) / PITCH_BYTES * PITCH_BYTES, bytes;
@@ -70,17 +73,17 @@ CUresult own_cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, s
     MEMORY_ALLOCATE(gate, KEY_ADDRESS, current(), bytes, managed(out, bytes), *out);
 }
 
-static struct entry *lift(CUdeviceptr address)
+static struct entry *begin_free(CUdeviceptr address)
 {
-    struct entry *entry = memory_lift(KEY_ADDRESS, address);
-    return entry ? entry : memory_lift(KEY_MANAGED, address);
+    struct entry *entry = memory_begin_free(KEY_ADDRESS, address);
+    return entry ? entry : memory_begin_free(KEY_MANAGED, address);
 }
 
-CUresult own_cuMemFree_v2(CUdeviceptr address)
+CUresult handle_cuMemFree_v2(CUdeviceptr address)
 {
-    struct entry *entry = lift(address);
+    struct entry *entry = begin_free(address);
     CUresult result = real.cuMemFree_v2(address);
-    memory_settle(entry, result == CUDA_SUCCESS);
+    memory_end_free(entry, result == CUDA_SUCCESS);
     return result;
 }
 
@@ -94,7 +97,7 @@ static bool pool_is_default(CUdevice device)
            real.cuDeviceGetDefaultMemPool(&standard, device) == CUDA_SUCCESS && pool == standard;
 }
 
-CUresult own_cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
+CUresult handle_cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
     CUcontext ctx;
     struct gate *gate = capture_is_under_way(stream) ? NULL : gate_of_stream(stream, &ctx);
@@ -112,7 +115,7 @@ static bool pool_is_default_of(CUmemoryPool pool, CUdevice device)
            pool == standard;
 }
 
-/* A pool's memory is on the pool's GPU, whichever the stream is of. `ctx`: whose end ends an allocation, or NULL. */
+/* A pool's memory is on the pool's GPU, whatever the stream's is. Allocations end with `ctx`, unless that is NULL. */
 static struct gate *gate_of_pool(CUmemoryPool pool, CUstream stream, CUcontext *ctx)
 {
     int devices = 0;
@@ -126,25 +129,25 @@ static struct gate *gate_of_pool(CUmemoryPool pool, CUstream stream, CUcontext *
     return pools ? pools : streams;
 }
 
-CUresult own_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+CUresult handle_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
     CUresult result = real.cuMemPoolCreate(out, props);
     bool on_gpu = result == CUDA_SUCCESS && props && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     struct gate *gate = on_gpu ? gate_of_device(props->location.id) : NULL;
     if (gate)
-        memory_note(KEY_POOL, (uintptr_t)*out, gate, NULL, 0);
+        memory_record(KEY_POOL, (uintptr_t)*out, gate, NULL, 0);
     return result;
 }
 
-CUresult own_cuMemPoolDestroy(CUmemoryPool pool)
+CUresult handle_cuMemPoolDestroy(CUmemoryPool pool)
 {
-    struct entry *entry = memory_lift(KEY_POOL, (uintptr_t)pool);
+    struct entry *entry = memory_begin_free(KEY_POOL, (uintptr_t)pool);
     CUresult result = real.cuMemPoolDestroy(pool);
-    memory_settle(entry, result == CUDA_SUCCESS);
+    memory_end_free(entry, result == CUDA_SUCCESS);
     return result;
 }
 
-CUresult own_cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
+CUresult handle_cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     CUcontext ctx;
     struct gate *gate = capture_is_under_way(stream) ? NULL : gate_of_pool(pool, stream, &ctx);
@@ -153,7 +156,7 @@ CUresult own_cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPoo
     MEMORY_ALLOCATE(gate, KEY_ADDRESS, ctx, bytes, real.cuMemAllocFromPoolAsync(out, bytes, pool, stream), *out);
 }
 
-/* A driver may refuse to free managed memory in a stream's order; then it is freed when the stream has got there. */
+/* A driver may refuse to free managed memory in stream order; then it is freed when the stream has got there. */
 static CUresult free_in_order(CUdeviceptr address, CUstream stream)
 {
     CUevent event;
@@ -167,14 +170,14 @@ static CUresult free_in_order(CUdeviceptr address, CUstream stream)
     return result == CUDA_SUCCESS ? real.cuMemFree_v2(address) : result;
 }
 
-CUresult own_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+CUresult handle_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
     if (capture_is_under_way(stream))
         return real.cuMemFreeAsync(address, stream);
-    struct entry *entry = lift(address);
+    struct entry *entry = begin_free(address);
     CUresult result = real.cuMemFreeAsync(address, stream);
     if (entry && (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED))
         result = free_in_order(address, stream);
-    memory_settle(entry, result == CUDA_SUCCESS);
+    memory_end_free(entry, result == CUDA_SUCCESS);
     return result;
 }

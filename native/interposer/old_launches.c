@@ -1,34 +1,34 @@
-/* Launches of old, which have no twin for a default stream per thread, and the one that is for several GPUs at once. */
-#include "gate.h"
-#include "own.h"
+/* Deprecated launch functions: those without a twin for per-thread default streams, and the one for several GPUs at once. */
+#include "gates.h"
+#include "handlers.h"
 #include "real.h"
 
-#define GATED_CALL(stream, call)                \
-    do {                                        \
-        struct ticket ticket_;                  \
-        gate_enter(stream, false, &ticket_);    \
-        CUresult result_ = (call);              \
-        gate_leave(&ticket_);                   \
-        return result_;                         \
+#define GATED_CALL(stream, call)             \
+    do {                                     \
+        struct ticket ticket_;               \
+        gate_enter(stream, false, &ticket_); \
+        CUresult result_ = (call);           \
+        gate_leave(&ticket_);                \
+        return result_;                      \
     } while (0)
 
-CUresult own_cuLaunch(CUfunction f)
+CUresult handle_cuLaunch(CUfunction f)
 {
     GATED_CALL(NULL, real.cuLaunch(f));
 }
 
-CUresult own_cuLaunchGrid(CUfunction f, int width, int height)
+CUresult handle_cuLaunchGrid(CUfunction f, int width, int height)
 {
     GATED_CALL(NULL, real.cuLaunchGrid(f, width, height));
 }
 
-CUresult own_cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream)
+CUresult handle_cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream)
 {
     GATED_CALL(stream, real.cuLaunchGridAsync(f, width, height, stream));
 }
 
 /* First it waits for each GPU's turn while it holds up none, and only then enters them all. */
-CUresult own_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsigned int flags)
+CUresult handle_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsigned int flags)
 {
     struct ticket tickets[MAX_GATES];
     unsigned int gated = list && count <= MAX_GATES ? count : 0;

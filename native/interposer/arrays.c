@@ -1,8 +1,8 @@
-/* Memory that is not linear, or has a handle of its own: virtual memory, arrays, executable graphs. All of it stays native. */
+/* Arrays, which stay native: they count by their format. */
+#include "gates.h"
+#include "handlers.h"
 #include "memory.h"
-#include "own.h"
 #include "real.h"
-
 
 static CUcontext current(void)
 {
@@ -10,71 +10,12 @@ static CUcontext current(void)
     return real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS ? ctx : NULL;
 }
 
-/* ---- virtual memory: it counts while there is a handle or a mapping */
-
-CUresult own_cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *prop,
-                         unsigned long long flags)
-{
-    bool on_gpu = out && prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    struct gate *gate = on_gpu ? gate_of_device(prop->location.id) : NULL;
-    if (!gate)
-        return real.cuMemCreate(out, bytes, prop, flags);
-    MEMORY_ALLOCATE(gate, KEY_HANDLE, NULL, bytes, real.cuMemCreate(out, bytes, prop, flags), *out);
-}
-
-CUresult own_cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-    CUresult result;
-    struct entry *entry = memory_lift(KEY_HANDLE, handle);
-    result = real.cuMemRelease(handle);
-    if (!entry && result != CUDA_SUCCESS)
-        memory_hold(KEY_HANDLE, handle); /* the user that was taken off above is still there */
-    memory_settle(entry, result == CUDA_SUCCESS);
-    return result;
-}
-
-CUresult own_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
-{
-    CUresult result = real.cuMemRetainAllocationHandle(out, address);
-    if (result == CUDA_SUCCESS)
-        memory_hold(KEY_HANDLE, *out);
-    return result;
-}
-
-CUresult own_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-                      unsigned long long flags)
-{
-    bool counted = memory_hold(KEY_HANDLE, handle);
-    CUresult result = real.cuMemMap(address, bytes, offset, handle, flags);
-    if (counted && (result != CUDA_SUCCESS || !memory_note_mapping(address, bytes, handle)))
-        memory_settle(memory_lift(KEY_HANDLE, handle), true);
-    return result;
-}
-
-CUresult own_cuMemUnmap(CUdeviceptr address, size_t bytes)
-{
-    CUresult result = real.cuMemUnmap(address, bytes);
-    uint64_t done_bytes = 0, piece_bytes;
-    if (result != CUDA_SUCCESS)
-        return result;
-    do {
-        CUmemGenericAllocationHandle handle;
-        piece_bytes = memory_drop_mapping(address + done_bytes, &handle);
-        if (piece_bytes)
-            memory_settle(memory_lift(KEY_HANDLE, handle), true);
-        done_bytes += piece_bytes;
-    } while (piece_bytes && done_bytes < bytes);
-    return result;
-}
-
-/* ---- arrays */
-
 static uint64_t at_least_one(uint64_t extent)
 {
     return extent ? extent : 1;
 }
 
-/* Of an element of a format whose channels are told beside it; 0 if it is none of these. */
+/* Bytes per channel, for formats whose descriptor gives the number of channels; 0 for others. */
 static uint64_t channel_bytes(int format)
 {
     switch (format) {
@@ -85,7 +26,7 @@ static uint64_t channel_bytes(int format)
     }
 }
 
-/* Of a block of 4 x 4 elements, BC1 to BC7; 0 if it is none of these. */
+/* Bytes per block of 4 x 4 elements, for BC1 to BC7; 0 for others. */
 static uint64_t block_bytes(int format)
 {
     if (format < 0x91 || format > 0x9e)
@@ -93,8 +34,8 @@ static uint64_t block_bytes(int format)
     return format <= 0x92 || format == 0x97 || format == 0x98 ? 8 : 16; /* BC1 and BC4 are the small ones */
 }
 
-/* Of a pixel, in half bytes, of the formats that say all themselves: normalized ones with 1, 2 or 4 channels, and video, whose
- * planes are counted together. 0 if it is none of these. */
+/* Half bytes per pixel, for formats that imply their channels: normalized ones with 1, 2 or 4 channels, and video, whose planes
+ * are counted together. 0 for others. */
 static uint64_t pixel_half_bytes(int format)
 {
     if (format >= 0xc0 && format <= 0xcb) {
@@ -114,7 +55,7 @@ static uint64_t pixel_half_bytes(int format)
     }
 }
 
-/* A format that is not known counts as 4 bytes a channel. */
+/* An unknown format counts as 4 bytes per channel. */
 static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape)
 {
     uint64_t width = shape->width, height = at_least_one(shape->height), depth = at_least_one(shape->depth);
@@ -127,7 +68,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape)
     return width * height * depth * shape->channels * (channel ? channel : 4);
 }
 
-CUresult own_cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *shape)
+CUresult handle_cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *shape)
 {
     struct gate *gate = out && shape ? gate_of_context() : NULL;
     if (!gate)
@@ -138,7 +79,7 @@ CUresult own_cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *shape)
     MEMORY_ALLOCATE(gate, KEY_ARRAY, current(), bytes, real.cuArrayCreate_v2(out, shape), (uintptr_t)*out);
 }
 
-CUresult own_cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *shape)
+CUresult handle_cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *shape)
 {
     struct gate *gate = out && shape ? gate_of_context() : NULL;
     if (!gate)
@@ -147,15 +88,15 @@ CUresult own_cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *sha
     MEMORY_ALLOCATE(gate, KEY_ARRAY, current(), bytes, real.cuArray3DCreate_v2(out, shape), (uintptr_t)*out);
 }
 
-CUresult own_cuArrayDestroy(CUarray array)
+CUresult handle_cuArrayDestroy(CUarray array)
 {
-    struct entry *entry = memory_lift(KEY_ARRAY, (uintptr_t)array);
+    struct entry *entry = memory_begin_free(KEY_ARRAY, (uintptr_t)array);
     CUresult result = real.cuArrayDestroy(array);
-    memory_settle(entry, result == CUDA_SUCCESS);
+    memory_end_free(entry, result == CUDA_SUCCESS);
     return result;
 }
 
-CUresult own_cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels)
+CUresult handle_cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels)
 {
     struct gate *gate = out && shape ? gate_of_context() : NULL;
     if (!gate)
@@ -171,10 +112,10 @@ CUresult own_cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DE
     MEMORY_ALLOCATE(gate, KEY_ARRAY, current(), bytes, real.cuMipmappedArrayCreate(out, shape, levels), (uintptr_t)*out);
 }
 
-CUresult own_cuMipmappedArrayDestroy(CUmipmappedArray array)
+CUresult handle_cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
-    struct entry *entry = memory_lift(KEY_ARRAY, (uintptr_t)array);
+    struct entry *entry = memory_begin_free(KEY_ARRAY, (uintptr_t)array);
     CUresult result = real.cuMipmappedArrayDestroy(array);
-    memory_settle(entry, result == CUDA_SUCCESS);
+    memory_end_free(entry, result == CUDA_SUCCESS);
     return result;
 }

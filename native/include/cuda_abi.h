@@ -1,18 +1,22 @@
-/* The part of the CUDA driver's binary interface that the simulated driver speaks: numbers and layouts. */
-#ifndef SIMGPU_ABI_H
-#define SIMGPU_ABI_H
+/* The CUDA driver's binary interface, as far as we speak it: numbers and layouts. The interposer calls drivers with it, the
+ * simulated driver is called with it, and the test programs are built against it. */
+#ifndef NVSHARE_CUDA_ABI_H
+#define NVSHARE_CUDA_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 typedef enum {
 #define ERROR(name, number) name = number,
-#include "errors.def"
+#include "cuda_errors.def"
 #undef ERROR
 } CUresult;
 
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
+typedef unsigned long long CUmemGenericAllocationHandle;
+
+/* Handles. The structs are the driver's own business: only the simulated one defines them. */
 typedef struct context *CUcontext;
 typedef struct module *CUmodule;
 typedef struct function *CUfunction;
@@ -23,7 +27,9 @@ typedef struct node_of_graph *CUgraphNode;
 typedef struct graph_exec *CUgraphExec;
 typedef struct pool *CUmemoryPool;
 typedef struct array *CUarray;
-typedef unsigned long long CUmemGenericAllocationHandle;
+typedef struct mipmapped_array *CUmipmappedArray;
+typedef struct green_context *CUgreenCtx;
+
 typedef void (*CUhostFn)(void *);
 typedef void (*CUstreamCallback)(CUstream, CUresult, void *);
 
@@ -35,26 +41,30 @@ typedef struct {
     char reserved[64];
 } CUipcMemHandle, CUipcEventHandle;
 
-enum { CU_STREAM_LEGACY = 1, CU_STREAM_PER_THREAD = 2 };
+#define CU_STREAM_LEGACY ((CUstream)1)
+#define CU_STREAM_PER_THREAD ((CUstream)2)
+
+enum { CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS = 89 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_EVENT_DISABLE_TIMING = 2, CU_EVENT_INTERPROCESS = 4 };
 enum { CU_EVENT_RECORD_EXTERNAL = 1 };
 enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_UNIFIED };
+enum { CU_MEM_ATTACH_GLOBAL = 1 };
 enum { CU_MEM_LOCATION_TYPE_DEVICE = 1, CU_MEM_LOCATION_TYPE_HOST = 2 };
 enum { CU_MEM_ADVISE_SET_PREFERRED_LOCATION = 3, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION = 4 };
-enum { CU_CAPTURE_GLOBAL, CU_CAPTURE_THREAD_LOCAL, CU_CAPTURE_RELAXED };
-enum { CU_CAPTURE_STATUS_NONE, CU_CAPTURE_STATUS_ACTIVE, CU_CAPTURE_STATUS_INVALIDATED };
+enum { CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED };
+enum { CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_INVALIDATED };
 enum {
-    CU_NODE_KERNEL,
-    CU_NODE_MEMCPY,
-    CU_NODE_MEMSET,
-    CU_NODE_HOST,
-    CU_NODE_GRAPH,
-    CU_NODE_EMPTY,
-    CU_NODE_WAIT_EVENT,
-    CU_NODE_EVENT_RECORD,
-    CU_NODE_MEM_ALLOC = 10,
-    CU_NODE_MEM_FREE = 11,
+    CU_GRAPH_NODE_TYPE_KERNEL,
+    CU_GRAPH_NODE_TYPE_MEMCPY,
+    CU_GRAPH_NODE_TYPE_MEMSET,
+    CU_GRAPH_NODE_TYPE_HOST,
+    CU_GRAPH_NODE_TYPE_GRAPH,
+    CU_GRAPH_NODE_TYPE_EMPTY,
+    CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+    CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+    CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+    CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
 };
 
 typedef struct {
@@ -173,6 +183,13 @@ typedef struct {
 } CUlaunchConfig;
 
 typedef struct {
+    CUfunction function;
+    unsigned int grid[3], block[3], shared_bytes;
+    CUstream stream;
+    void **params;
+} CUDA_LAUNCH_PARAMS;
+
+typedef struct {
     int operation;
     CUdeviceptr address;
     uint64_t value;
@@ -181,7 +198,13 @@ typedef struct {
     uint64_t pad;
 } CUstreamBatchMemOpParams;
 
-enum { CU_MEM_OP_WAIT_32 = 1, CU_MEM_OP_WRITE_32 = 2, CU_MEM_OP_WAIT_64 = 4, CU_MEM_OP_WRITE_64 = 5, CU_MEM_OP_BARRIER = 6 };
+enum {
+    CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
+    CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
+    CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
+    CU_STREAM_MEM_OP_WRITE_VALUE_64 = 5,
+    CU_STREAM_MEM_OP_BARRIER = 6,
+};
 
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
 #define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)2)
