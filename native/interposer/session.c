@@ -1,16 +1,14 @@
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "session.h"
 #include "session_memory.h"
+#include "session_refusal.h"
 #include "settings.h"
 
 #define REGISTER_ID 1234
-#define MIB (1ULL << 20)
-#define GIB (1ULL << 30)
 
 /* ---- sending */
 
@@ -136,102 +134,16 @@ static void resumed(struct session *s, const struct message *message)
         session_notify(s, REQ_LOCK, 0, 0); /* perhaps since RESUME was sent; a repeated request does no harm */
 }
 
-/* ---- being refused */
-
-bool session_is_deferred(const struct session *s)
-{
-    return s->phase != DENIED && strcmp(s->refusal, GPU_DRAINING) == 0;
-}
-
-static bool is_refused(const struct session *s)
-{
-    return s->refusal[0] && s->phase != READY && !session_is_deferred(s);
-}
-
-bool session_waits_for_room(const struct session *s)
-{
-    return is_refused(s) && s->crowded && (s->core_percent < 100 || session_limit_bytes(s));
-}
-
-static const struct {
-    const char *reason, *words;
-    bool crowded;
-} refusals[] = {
-    {"too_many_in_pod", "its pod has as many processes on the GPU as one may have; end some of them, or use another pod", true},
-    {"too_many_of_user", "its user has as many processes on GPUs as one may have; end some of them, or run it in a pod", true},
-    {"too_many_pods", "its user has as many pods on GPUs as root lets him have; end some of them", true},
-    {"too_many_clients", "the daemon has as many clients as it can serve; end some programs", true},
-    {"unknown_gpu", "the daemon does not manage this GPU; name it in NVSHARE_GPUS, or restart the daemon if the GPU is new", false},
-    {"pid_not_visible", "the daemon cannot see its process; the daemon's pod needs hostPID", false},
-};
-
-static void explain_refusal(const struct session *s)
-{
-    const char *words = "see the daemon's log";
-    char pace[80] = "runs ungated", within[80] = "";
-    uint64_t limit_bytes = session_limit_bytes(s);
-    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
-        if (strcmp(refusals[i].reason, s->refusal) == 0)
-            words = refusals[i].words;
-    if (session_waits_for_room(s))
-        snprintf(pace, sizeof(pace), "waits for room, and asks again every few seconds");
-    else if (s->core_percent < 100)
-        snprintf(pace, sizeof(pace), "keeps to its quota of %d%% by itself", s->core_percent);
-    if (limit_bytes) {
-        bool is_large = limit_bytes >= GIB;
-        snprintf(within, sizeof(within), ", within a memory limit of %.4g %s", (double)limit_bytes / (is_large ? GIB : MIB),
-                 is_large ? "GiB" : "MiB");
-    }
-    say("the daemon refuses this process (%s): %s. It %s%s", s->refusal, words, pace, within);
-}
-
-/* Limits in a refusal apply, and so do those received or set before. 0: unknown, or none. */
-static void keep_limits(struct session *s, const struct message *message)
-{
-    uint64_t limit_bytes = message->memory_limit_bytes, own_bytes = settings.memory_limit_bytes;
-    if (own_bytes && (!limit_bytes || own_bytes < limit_bytes))
-        limit_bytes = own_bytes;
-    if (limit_bytes) {
-        s->memory_limit_bytes = limit_bytes;
-        s->limit_known = true;
-    }
-    if (message->core_limit_percent >= 1 && message->core_limit_percent <= 100)
-        s->core_percent = message->core_limit_percent;
-}
-
-static void defer(struct session *s, const struct message *message)
-{
-    if (!session_is_deferred(s))
-        say("%s is being drained: this program waits until the GPU may be used again", s->identity.gpu);
-    memcpy(s->refusal, GPU_DRAINING, sizeof(GPU_DRAINING));
-    s->deferred_ns = s->silent_since_ns; /* now */
-    s->phase = AWAY; /* not DENIED: the gate stays closed, and the next attempt comes before the daemon counts as silent */
-    keep_limits(s, message); /* in case the daemon goes away meanwhile */
-}
-
-static void deny(struct session *s, const struct message *message)
-{
-    bool is_new = strcmp(s->refusal, message->data) != 0;
-    memcpy(s->refusal, message->data, sizeof(s->refusal));
-    s->phase = DENIED;
-    s->crowded = false;
-    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
-        s->crowded = s->crowded || (refusals[i].crowded && strcmp(refusals[i].reason, s->refusal) == 0);
-    keep_limits(s, message);
-    if (is_new)
-        explain_refusal(s);
-    if (!session_waits_for_room(s))
-        session_decide_all(s);
-}
+/* ---- what the daemon sends */
 
 static void refused(struct session *s, const struct message *message)
 {
-    if (s->phase != RESUMING && strcmp(message->data, GPU_DRAINING) == 0) {
-        defer(s, message);
+    if (s->phase != RESUMING && session_ends_by_itself(message->data)) {
+        session_defer(s, message);
         return;
     }
     if (s->phase != RESUMING) {
-        deny(s, message);
+        session_deny(s, message);
         return;
     }
     s->client_id = s->epoch = 0;
@@ -324,14 +236,14 @@ void session_received(struct session *s, const uint8_t *frame, uint64_t now_ns)
 
 bool session_may_run(const struct session *s)
 {
-    bool is_allowed = s->ungated || s->scheduling_off || (is_refused(s) && !session_waits_for_room(s));
+    bool is_allowed = s->ungated || s->scheduling_off || (session_is_refused(s) && !session_waits_for_room(s));
     return is_allowed || (s->holds && !s->dropping);
 }
 
 bool session_keeps_pace(const struct session *s, uint64_t now_ns)
 {
     bool holds_on = s->holds && s->alone_since_ns && now_ns >= s->alone_since_ns + HOLD_ALONE_NS;
-    bool is_alone = s->ungated || (s->phase != READY && (holds_on || (is_refused(s) && !session_waits_for_room(s))));
+    bool is_alone = s->ungated || (s->phase != READY && (holds_on || (session_is_refused(s) && !session_waits_for_room(s))));
     return is_alone && s->core_percent < 100 && !s->scheduling_off;
 }
 
@@ -381,7 +293,7 @@ static uint64_t earlier(uint64_t one_ns, uint64_t other_ns)
 /* A daemon that refuses is there; the client tries again now and then. */
 static uint64_t ungated_at_ns(const struct session *s)
 {
-    if (is_refused(s))
+    if (session_is_refused(s))
         return s->unreachable_ns ? s->unreachable_ns + AWAY_NS : NEVER;
     return s->silent_since_ns + (s->phase == READY ? SILENCE_NS : AWAY_NS);
 }

@@ -36,7 +36,8 @@
 #define DRAIN_PATIENCE_NS (100 * MS)
 #define REPORT_MEMORY_NS (10 * MS)
 #define NEVER UINT64_MAX
-#define GPU_DRAINING "gpu_draining" /* a refusal that ends by itself */
+#define GPU_DRAINING "gpu_draining" /* refusals that end by themselves */
+#define POD_UNKNOWN "pod_unknown"
 
 enum phase { AWAY, REGISTERING, RESUMING, READY, DENIED };
 enum answer { UNANSWERED, GRANTED, DENIED_MEMORY };

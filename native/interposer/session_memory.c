@@ -50,8 +50,8 @@ const char *session_limit_origin(const struct session *s)
         "from `nvshare run --gpu-memory-limit`",
         "from the pod's annotation nvshare.com/gpu-memory-limit",
         "from NVSHARE_GPU_MEMORY_LIMIT",
-        "root's default for its user; `nvshare run --gpu-memory-limit` asks for another",
-        "root's ceiling for its user; only root can raise it",
+        "a default; `nvshare run --gpu-memory-limit` or the pod's annotation asks for another",
+        "a ceiling, which only the administrator can raise",
     };
     bool is_told = s->memory_source && s->memory_source < sizeof(origins) / sizeof(origins[0]);
     if (is_told)

@@ -45,7 +45,7 @@ static CUresult move_to_file(struct alloc *alloc, const struct memory_handle *ha
 {
     char path[600];
     path_of(handle, path, sizeof(path));
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
     bool ok = ftruncate(fd, (off_t)alloc->size) == 0 && copy_pages(fd, (const char *)alloc->base, alloc->size) &&
@@ -84,9 +84,9 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle from, uns
     if (!out || flags > 1 || handle.magic != STATE_MAGIC || handle.token == drv.node->token)
         return CUDA_ERROR_INVALID_HANDLE; /* a process cannot open its own */
     path_of(&handle, path, sizeof(path));
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) != 0 || (uint64_t)st.st_size != handle.size) {
+    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != handle.size) {
         if (fd >= 0)
             close(fd);
         return CUDA_ERROR_INVALID_HANDLE;

@@ -1,22 +1,22 @@
-/* Finding, creating and validating a node's state directory, and the slots of its processes. */
+/* Creating and validating the state of a node, and the slots of its processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "spec.h"
+#include "state_dir.h"
 #include "store.h"
 
 #define FIRST_PID_NAMESPACE 0xEFFFFFFCULL
 #define DEFAULT_SPEC "t4:1"
-#define MAX_DIR 480 /* leaves room for the names inside it */
+#define ERROR_BYTES 1024
 
 static uint64_t own_pid_namespace(void)
 {
@@ -39,45 +39,6 @@ static uint64_t own_start_ticks(void)
     return field ? strtoull(field, NULL, 10) : 0;
 }
 
-static int make_dirs(const char *path)
-{
-    char part[512];
-    snprintf(part, sizeof(part), "%s", path);
-    for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = 0;
-        if (mkdir(part, 0755) != 0 && errno != EEXIST)
-            return -1;
-        *slash = '/';
-    }
-    return mkdir(part, 0700) == 0 || errno == EEXIST ? 0 : -1;
-}
-
-static int choose_dir(const char *wanted, char *dir, size_t size)
-{
-    const char *own = getenv("NVSHARE_SIM_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
-    if (wanted && *wanted)
-        return snprintf(dir, size, "%s", wanted);
-    if (own && *own)
-        return snprintf(dir, size, "%s", own);
-    if (runtime && *runtime)
-        return snprintf(dir, size, "%s/nvshare-sim", runtime);
-    return snprintf(dir, size, "/tmp/nvshare-sim-%u", (unsigned)geteuid());
-}
-
-static int open_in(const char *dir, const char *name, int flags)
-{
-    char path[600];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return open(path, flags | O_CLOEXEC, 0666);
-}
-
-static bool has_state(const char *dir)
-{
-    char path[600];
-    snprintf(path, sizeof(path), "%s/state", dir);
-    return access(path, F_OK) == 0;
-}
-
 // By number: glibc 2.17, for which wheels are built, has no function for it.
 static bool random_bytes(void *bytes, size_t size)
 {
@@ -85,9 +46,9 @@ static bool random_bytes(void *bytes, size_t size)
 }
 
 /* A directory's seed makes its UUIDs: the same for as long as the directory lives, different from all others. */
-static bool read_seed(const char *dir, uint8_t seed[16])
+static bool read_seed(const char *dir, uint8_t seed[16], char *why, size_t size)
 {
-    int fd = open_in(dir, "seed", O_RDWR | O_CREAT);
+    int fd = state_file_open(dir, "seed", O_RDWR | O_CREAT, why, size);
     if (fd < 0)
         return false;
     bool ok = read(fd, seed, 16) == 16;
@@ -146,7 +107,8 @@ static bool allocate_state(int fd, uint32_t card_count)
 
 bool slot_allocate(const struct node *node, int card, int slot)
 {
-    int fd = open_in(node->dir, "state", O_RDWR);
+    char unused[ERROR_BYTES];
+    int fd = state_file_open(node->dir, "state", O_RDWR, unused, sizeof(unused));
     if (fd < 0)
         return true; /* already mapped; a process that may no longer open it goes on without */
     bool ok = allocate(fd, proc_offset((uint32_t)card, slot), sizeof(struct proc_area));
@@ -184,25 +146,44 @@ static bool map_state(struct node *node, int fd, uint32_t card_count)
     return true;
 }
 
-static void remove_new_state(const struct node *node)
+/* Under a name of its own until it is complete; whatever has that name already goes. */
+static int open_new_state(const struct node *node, char *why, size_t size)
 {
-    char path[600];
-    snprintf(path, sizeof(path), "%s/state.new", node->dir);
-    unlink(path);
+    int at = state_dir_open(node->dir, why, size);
+    if (at < 0)
+        return -1;
+    unlinkat(at, "state.new", 0);
+    close(at);
+    return state_file_open(node->dir, "state.new", O_RDWR | O_CREAT | O_EXCL, why, size);
+}
+
+static bool finish_new_state(const struct node *node, bool complete, char *why, size_t size)
+{
+    int at = state_dir_open(node->dir, why, size);
+    if (at < 0)
+        return false;
+    bool ok = complete ? renameat(at, "state.new", at, "state") == 0 : unlinkat(at, "state.new", 0) == 0;
+    if (!ok)
+        snprintf(why, size, "cannot create the state in %s: %s", node->dir, strerror(errno));
+    close(at);
+    return ok;
 }
 
 static bool create_state(struct node *node, const char *spec, const struct card_spec *cards, int count, char *error,
                          size_t error_size)
 {
     uint8_t seed[16];
-    int fd = open_in(node->dir, "state.new", O_RDWR | O_CREAT | O_TRUNC);
-    if (fd < 0 || !read_seed(node->dir, seed) || ftruncate(fd, (off_t)state_bytes((uint32_t)count)) != 0 ||
+    int fd = open_new_state(node, error, error_size);
+    if (fd < 0)
+        return false;
+    *error = 0;
+    if (!read_seed(node->dir, seed, error, error_size) || ftruncate(fd, (off_t)state_bytes((uint32_t)count)) != 0 ||
         !allocate_state(fd, (uint32_t)count) || !map_state(node, fd, (uint32_t)count)) {
-        snprintf(error, error_size, "cannot create the state in %s: %s", node->dir, strerror(errno));
-        if (fd >= 0) {
-            close(fd);
-            remove_new_state(node);
-        }
+        char unused[ERROR_BYTES];
+        if (!*error)
+            snprintf(error, error_size, "cannot create the state in %s: %s", node->dir, strerror(errno));
+        close(fd);
+        finish_new_state(node, false, unused, sizeof(unused));
         return false;
     }
     close(fd);
@@ -219,10 +200,7 @@ static bool create_state(struct node *node, const char *spec, const struct card_
         init_card(&node->cards[i]);
     }
     area->complete = 1;
-    char from[600], to[600];
-    snprintf(from, sizeof(from), "%s/state.new", node->dir);
-    snprintf(to, sizeof(to), "%s/state", node->dir);
-    return rename(from, to) == 0;
+    return finish_new_state(node, true, error, error_size);
 }
 
 static bool anybody_alive(struct node *node)
@@ -236,9 +214,9 @@ static bool anybody_alive(struct node *node)
 /* 1: mapped. 0: there is none that fits, make one. -1: refused. */
 static int try_existing(struct node *node, const char *spec, char *error, size_t error_size)
 {
-    int fd = open_in(node->dir, "state", O_RDWR);
+    int fd = state_file_open(node->dir, "state", O_RDWR, error, error_size);
     if (fd < 0)
-        return 0;
+        return errno == ENOENT ? 0 : -1;
     struct node_area area;
     ssize_t got = pread(fd, &area, sizeof(area), 0);
     struct stat st;
@@ -276,6 +254,29 @@ static bool open_locked(struct node *node, const char *spec, bool make, char *er
     return create_state(node, spec ? spec : DEFAULT_SPEC, cards, count, error, error_size);
 }
 
+static bool has_state(const char *dir, char *error, size_t error_size)
+{
+    int fd = state_file_open(dir, "state", O_RDWR, error, error_size);
+    if (fd >= 0)
+        close(fd);
+    else if (errno == ENOENT)
+        snprintf(error, error_size, "no simulated GPUs in %s", dir);
+    return fd >= 0;
+}
+
+static bool open_there(struct node *node, const char *spec, bool make, char *error, size_t error_size)
+{
+    node->slots_fd = state_file_open(node->dir, "slots", O_RDWR | O_CREAT, error, error_size);
+    if (node->slots_fd < 0)
+        return false;
+    int lock = state_file_open(node->dir, "lock", O_RDWR | O_CREAT, error, error_size);
+    bool ok = lock >= 0 && state_file_lock(lock, node->dir, error, error_size) &&
+              open_locked(node, spec, make, error, error_size);
+    if (lock >= 0)
+        close(lock);
+    return ok;
+}
+
 static struct node *open_as(const char *dir, const char *spec, bool make, char *error, size_t error_size)
 {
     struct node *node = calloc(1, sizeof(*node));
@@ -283,19 +284,14 @@ static struct node *open_as(const char *dir, const char *spec, bool make, char *
         return NULL;
     node->own_slot = -1;
     node->pid_namespace = own_pid_namespace();
-    int lock = -1;
     bool ok = false;
-    if (choose_dir(dir, node->dir, sizeof(node->dir)) > MAX_DIR)
-        snprintf(error, error_size, "the state directory's name is longer than %d characters: %.80s...", MAX_DIR, node->dir);
-    else if (!make && !has_state(node->dir))
-        snprintf(error, error_size, "no simulated GPUs in %s", node->dir);
-    else if (make_dirs(node->dir) != 0 || (node->slots_fd = open_in(node->dir, "slots", O_RDWR | O_CREAT)) < 0 ||
-        (lock = open_in(node->dir, "lock", O_RDWR | O_CREAT)) < 0)
+    if (state_dir_choose(dir, node->dir, sizeof(node->dir)) > STATE_DIR_MAX)
+        snprintf(error, error_size, "the state directory's name is longer than %d characters: %.80s...", STATE_DIR_MAX,
+                 node->dir);
+    else if (make && state_dir_make(node->dir) != 0)
         snprintf(error, error_size, "cannot use the state directory %s: %s", node->dir, strerror(errno));
-    else if (flock(lock, LOCK_EX) == 0)
-        ok = open_locked(node, spec, make, error, error_size);
-    if (lock >= 0)
-        close(lock);
+    else if (make || has_state(node->dir, error, error_size))
+        ok = open_there(node, spec, make, error, error_size);
     if (!ok) {
         free(node);
         return NULL;

@@ -5,10 +5,11 @@
 #include "control.h"
 #include "visible.h"
 
-static void text(FILE *out, const char *name, const char *value)
+/* At most `size` bytes: processes write into the state, and may have left out the end. */
+static void text(FILE *out, const char *name, const char *value, size_t size)
 {
     fprintf(out, "\"%s\":\"", name);
-    for (; *value; value++) {
+    for (const char *end = value + size; value < end && *value; value++) {
         if (*value == '"' || *value == '\\' || (unsigned char)*value < 0x20)
             fprintf(out, "\\u%04x", (unsigned char)*value);
         else
@@ -29,7 +30,7 @@ static void write_process(FILE *out, const struct txn *txn, int slot)
     for (int kind = 0; kind < MEM_KINDS; kind++)
         total += proc->bytes[kind];
     fputc('{', out);
-    text(out, "name", txn->node->area->slots[slot].name);
+    text(out, "name", txn->node->area->slots[slot].name, sizeof(txn->node->area->slots[slot].name));
     number(out, "pid", (uint64_t)slot_host_pid(txn->node, slot));
     number(out, "slot", (uint64_t)slot);
     number(out, "contexts", proc->contexts);
@@ -61,9 +62,9 @@ static void write_card(FILE *out, struct node *node, int card)
     card_sweep(&txn);
     const struct card_head *head = txn.head;
     fputc('{', out);
-    text(out, "name", spec->name);
+    text(out, "name", spec->name, sizeof(spec->name));
     fputc(',', out);
-    text(out, "uuid", uuid);
+    text(out, "uuid", uuid, sizeof(uuid));
     number(out, "index", (uint64_t)card);
     number(out, "now_ns", head->now_ns);
     number(out, "created_ns", head->created_ns);
@@ -104,11 +105,11 @@ void status_write(struct node *node, FILE *out)
 {
     const struct node_area *area = node->area;
     fputc('{', out);
-    text(out, "directory", node->dir);
+    text(out, "directory", node->dir, sizeof(node->dir));
     fputc(',', out);
-    text(out, "spec", area->spec);
+    text(out, "spec", area->spec, sizeof(area->spec));
     fputc(',', out);
-    text(out, "hang", area->faults.hang.where ? area->faults.hang.call : "");
+    text(out, "hang", area->faults.hang.where ? area->faults.hang.call : "", sizeof(area->faults.hang.call));
     number(out, "nvml_down", area->faults.nvml_down);
     number(out, "driver_epoch", area->faults.driver_epoch);
     fputs(",\"cards\":[", out);

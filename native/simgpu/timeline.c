@@ -12,9 +12,6 @@
  */
 #include "timeline.h"
 
-#include <string.h>
-
-#define SWEEP_EVERY_NS 10000000ULL
 
 static bool is_compute(const struct op *op)
 {
@@ -266,39 +263,6 @@ static uint64_t calm_ns(const struct txn *txn, uint64_t limit_ns)
     return calm;
 }
 
-static void ring_add(struct busy_ring *ring, uint64_t from_ns, uint64_t to_ns)
-{
-    uint64_t bucket = from_ns / BUCKET_NS;
-    if (bucket > ring->last_bucket + BUCKETS)
-        memset(ring->busy_ns, 0, sizeof(ring->busy_ns));
-    for (uint64_t last = to_ns / BUCKET_NS; bucket <= last; bucket++) {
-        if (bucket > ring->last_bucket) {
-            uint64_t clear = ring->last_bucket + 1;
-            for (int n = 0; clear <= bucket && n < BUCKETS; clear++, n++)
-                ring->busy_ns[clear % BUCKETS] = 0;
-            ring->last_bucket = bucket;
-        }
-        uint64_t start = bucket * BUCKET_NS, end = start + BUCKET_NS;
-        uint64_t busy_from = from_ns > start ? from_ns : start;
-        ring->busy_ns[bucket % BUCKETS] += (uint32_t)(min_u64(to_ns, end) - busy_from);
-    }
-}
-
-uint64_t ring_busy_ns(const struct busy_ring *ring, uint64_t now_ns, uint64_t window_ns)
-{
-    uint64_t last = now_ns / BUCKET_NS, busy = 0;
-    uint64_t first = (now_ns - window_ns) / BUCKET_NS;
-    for (uint64_t bucket = first; bucket <= last; bucket++) {
-        if (bucket > ring->last_bucket || bucket + BUCKETS <= ring->last_bucket)
-            continue;
-        uint64_t part = ring->busy_ns[bucket % BUCKETS];
-        if (bucket == first && first < last) /* the window begins somewhere in it */
-            part = part * (BUCKET_NS - (now_ns - window_ns) % BUCKET_NS) / BUCKET_NS;
-        busy += part;
-    }
-    return busy;
-}
-
 static void spend_energy(struct txn *txn, uint64_t step_ns, bool busy)
 {
     const struct card_spec *spec = txn_spec(txn);
@@ -413,31 +377,4 @@ uint64_t timeline_at_least(const struct txn *txn, int slot, const struct target 
         id = id == queue->tail ? NO_OP : ops[id].next;
     }
     return min_u64(sum_ns, limit_ns);
-}
-
-void card_sweep(struct txn *txn)
-{
-    bool buried = false;
-    for (uint32_t i = txn->head->attached_count; i-- > 0;) {
-        int slot = txn->head->attached[i];
-        const struct slot *entry = &txn->node->area->slots[slot];
-        if (entry->token == txn_proc(txn, slot)->token && slot_alive(txn->node, slot))
-            continue;
-        proc_detach(txn, slot);
-        buried = true;
-    }
-    txn->head->swept_ns = txn->head->now_ns;
-    if (buried) {
-        timeline_advance(txn, txn->head->now_ns);
-        card_wake(txn->area);
-    }
-}
-
-void card_begin(struct txn *txn, struct node *node, int card)
-{
-    txn_begin(txn, node, card);
-    uint64_t now = clock_ns();
-    timeline_advance(txn, now > txn->head->now_ns ? now : txn->head->now_ns);
-    if (txn->head->now_ns - txn->head->swept_ns >= SWEEP_EVERY_NS)
-        card_sweep(txn);
 }

@@ -9,7 +9,7 @@
 /* Brings the card to `now_ns`; what completed meanwhile is completed at its own time. */
 void timeline_advance(struct txn *txn, uint64_t now_ns);
 
-/* Locks a card and brings it to the present; also buries dead processes, at most every 10 ms. */
+/* card.c. Locks a card and brings it to the present; also detaches dead processes, at most every 10 ms. */
 void card_begin(struct txn *txn, struct node *node, int card);
 
 /* Detaches the processes that died. */
@@ -42,6 +42,8 @@ uint64_t timeline_predict(struct txn *txn, int slot, const struct target *target
 /* A lower bound, cheap to find, on how long a target takes; at most limit_ns. */
 uint64_t timeline_at_least(const struct txn *txn, int slot, const struct target *target, uint64_t limit_ns);
 
+/* busy_ring.c: how busy the card, or a process on it, was recently. */
+void ring_add(struct busy_ring *ring, uint64_t from_ns, uint64_t to_ns);
 uint64_t ring_busy_ns(const struct busy_ring *ring, uint64_t now_ns, uint64_t window_ns);
 
 /* paging.c: managed memory. */
