@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nvshare.core import grant, standing
+from nvshare.core import grant, tenant_state
 from nvshare.metrics.dashboards import DASHBOARDS, dashboard_json
 from nvshare.metrics.document import metrics_page
 from nvshare.node.config import daemon_settings_page
@@ -18,11 +18,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 ARCHITECTURE: Final = "docs/architecture.md"
 BEGINNING: Final = "<!-- made from src/nvshare/core/{}.py by `make docs` -->"
 END: Final = "<!-- end -->"
-PARTS: Final = {"standing": standing.document, "grant": grant.document}
+PARTS: Final = {"tenant_state": tenant_state.document, "grant": grant.document}
 
 
 def architecture_page() -> str:
-    """As it is, but for the parts that are made from the tables of standings and of grants."""
+    """As it is, but for the parts that are made from the tables of tenant states and of grants."""
     path = ROOT / ARCHITECTURE
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     for module, document in PARTS.items():

@@ -1,7 +1,7 @@
 """Tables that fit the terminal they are shown on, however wide it is when they are drawn.
 
-A cell is never broken over lines. Where there is no room for all columns, long names in the first one are cut
-short, then the columns that matter least are left out, and a line says so.
+A cell is plain text and never broken over lines. Where there is no room for all columns, long names in the
+first one are cut short, then the columns that matter least are left out, and a line says so.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
+
+from nvshare.plain_text import plain
 
 _GAP: Final = 2
 _FIRST_MIN: Final = 24
@@ -31,7 +33,7 @@ class FittedTable:
 
     def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[str]], title: str = "") -> None:
         self._columns = list(columns)
-        self._rows = [list(row) for row in rows]
+        self._rows = [[plain(cell) for cell in row] for row in rows]
         self._title = title
 
     def width(self, places: Iterable[int] | None = None) -> int:

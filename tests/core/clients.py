@@ -187,13 +187,13 @@ class Clients:
         client = self.here.pop(key) if key in self.here else self.away.pop(key)
         if client.release_ns <= self.now_ns:
             self._let_go(client)
-        former = replace(client)
+        previous = replace(client)
         new = self._add(client)
-        wants = former.wants and not former.holds
-        busy_ns = self.busy_ns(former)
+        wants = previous.wants and not previous.holds
+        busy_ns = self.busy_ns(previous)
         self.feed(
             events.ClientResumed(
-                new, former.pod, former.gpu, key, former.holds, wants, busy_ns, former.used_bytes
+                new, previous.pod, previous.gpu, key, previous.holds, wants, busy_ns, previous.used_bytes
             )
         )
         return new

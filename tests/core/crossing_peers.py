@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from nvshare.core.grant import CLIENT, Grant, Kind, Lock, Word, kind_of
+from nvshare.core.grant import CLIENT, Grant, Kind, Lock, Message, kind_of
 
 MS: Final = 1_000_000
 
@@ -16,7 +16,7 @@ MS: Final = 1_000_000
 class Telling(NamedTuple):
     """A word under way, with what the daemon needs to know of it."""
 
-    word: Word
+    word: Message
     grant: int = 0
     busy_ns: int = 0
     holds: bool = False
@@ -66,7 +66,7 @@ class Peer:
         self.resumes_holding = False
         # between
         self.up: deque[Telling] = deque()
-        self.down: deque[Word | str] = deque()
+        self.down: deque[Message | str] = deque()
         # the daemon's end, by the table
         self.grant = Grant.RELEASED
         self.grants_sent = 0
@@ -81,7 +81,7 @@ class Peer:
         """Whether it is known to hold at once, and not only when it tells that it works."""
         return self.counts or self.kind is Kind.OLD
 
-    def say(self, word: Word) -> None:
+    def say(self, word: Message) -> None:
         self.up.append(Telling(word, self.grants_read + 1 if self.counts else 0, self.busy_ns))
 
     # ---- what its program does ---------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Peer:
         if self.kind is Kind.COUNTING and not self.on:
             return
         self.lock = Lock.ASKING
-        self.say(Word.REQUEST)
+        self.say(Message.REQUEST)
 
     def go_in(self) -> None:
         """The thread at the gate passes it."""
@@ -109,13 +109,13 @@ class Peer:
         if self.lock is Lock.DRAINING and self.kind is Kind.COUNTING and self.waiting and not self.asked:
             self.asked = True
             if self.welcome:
-                self.say(Word.REQUEST)
+                self.say(Message.REQUEST)
 
     def work(self) -> None:
         if self.believes:
             self.busy_ns += MS
             if self.kind is Kind.COUNTING and self.welcome:
-                self.say(Word.WORKING)
+                self.say(Message.WORKING)
 
     def idle(self) -> None:
         """It has had nothing to do for a while, and lets go by itself."""
@@ -129,12 +129,12 @@ class Peer:
     def let_go(self) -> None:
         self.lock, self.asked = Lock.NONE, False
         if self.kind is Kind.OLD:
-            self.say(Word.RELEASE)
+            self.say(Message.RELEASE)
             return
         if self.waiting:
             self.lock = Lock.ASKING
         if self.welcome:
-            self.say(Word.RELEASE_ASKING if self.waiting else Word.RELEASE)
+            self.say(Message.RELEASE_ASKING if self.waiting else Message.RELEASE)
 
     # ---- what it reads -------------------------------------------------------------------------------
 
@@ -143,28 +143,28 @@ class Peer:
 
     def read(self) -> None:
         word = self.down.popleft()
-        if not isinstance(word, Word):
+        if not isinstance(word, Message):
             self._answered()
             return
-        if word is Word.LOCK_OK:
+        if word is Message.LOCK_OK:
             self.grants_read += 1
         to = CLIENT[self.kind][self.lock, word].to
         assert to is not None
         self.lock = to
-        if word is Word.LOCK_OK:
+        if word is Message.LOCK_OK:
             self.asked = False
-        elif word is Word.SCHED_OFF:
+        elif word is Message.SCHED_OFF:
             self.on, self.asked = False, False
-        elif word is Word.SCHED_ON:
+        elif word is Message.SCHED_ON:
             self.on = True
         self.ask()
 
     def _answered(self) -> None:
         self.welcome = True
         if self.resumes_holding and not self.believes:
-            self.say(Word.RELEASE_ASKING if self.lock is Lock.ASKING else Word.RELEASE)
+            self.say(Message.RELEASE_ASKING if self.lock is Lock.ASKING else Message.RELEASE)
         elif self.lock is Lock.ASKING or self.asked:
-            self.say(Word.REQUEST)
+            self.say(Message.REQUEST)
         self.resumes_holding = False
 
     def resume(self, key: int) -> None:
@@ -176,6 +176,6 @@ class Peer:
             self.lock = Lock.HOLDING  # who has the GPU keeps it while there is no daemon
         self.welcome, self.resumes_holding, self.grants_read = False, self.believes, 0
         wants = self.lock is Lock.ASKING
-        self.up.append(Telling(Word.LOST, 0, self.busy_ns, self.believes, wants))
+        self.up.append(Telling(Message.LOST, 0, self.busy_ns, self.believes, wants))
         self.grant, self.grants_sent, self.recalls = Grant.GONE, 0, 0
         self.granted_since_switch = False

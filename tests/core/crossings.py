@@ -1,19 +1,20 @@
-"""A walk in which messages take their time: whatever is under way both ways may cross.
+"""A random walk with delayed messages: messages in opposite directions may cross.
 
     python -m tests.core.crossings --steps 10000000 --seed 1
 
-Each client has two queues, one a direction; what is in them arrives in order, and after any delay. There is
-one kind for each dialect, and one more: version 3 before it counted its grants (``crossing_peers``). After
-every step, looking at both ends and at what is under way:
+Each client has two queues, one for each direction; their messages arrive in order, after any delay. There is
+one kind of client for each dialect, and one more: version 3 before it counted its grants
+(``crossing_peers``). These rules are checked after every step, given both ends and the messages on their way:
 
-1. Who believes it holds is known to hold, or what ends its belief is on its way to it. One that does not
-   count is known again as soon as it tells that it works.
-2. Who is known to hold believes it, or LOCK_OK is on its way to it, or its release is on its way back.
-3. Who waits for LOCK_OK is known to, or a word that leads there is on its way.
-4. The daemon's view of each client is what the table makes of the words it got and sent, in their order, and
-   it sends none that the table does not have.
+1. A client that believes it holds is known to hold, or the message that ends its belief is on its way. A
+   client that does not count grants is known again as soon as it reports work.
+2. A client that is known to hold believes it, or LOCK_OK is on its way to it, or its release is on its way
+   back.
+3. A client that waits for LOCK_OK is known to, or a message that leads there is on its way.
+4. The daemon's view of each client follows from the table and the messages it received and sent, in order,
+   and it sends none that the table does not allow.
 
-Every so often everybody behaves for a while and all messages arrive: then whoever waits is granted.
+At intervals all clients behave for a while and all messages arrive: then every client that waits is granted.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from nvshare.core import effects, events
 from nvshare.core.audit import EVERY_EVENT, SAMPLED
-from nvshare.core.grant import DAEMON, Grant, Kind, Lock, Word
+from nvshare.core.grant import DAEMON, Grant, Kind, Message
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.settings import Settings
 
+from .crossing_checks import find_fault
 from .crossing_peers import ANSWERED, MS, Peer, Telling
 
 SECOND: Final = 1_000_000_000
@@ -198,14 +200,14 @@ class Walk:
         peer = self.some()
         if peer is None or peer.kind is Kind.OLD or not peer.welcome:
             return
-        former = peer.key
-        self.severed.add(former)
+        previous = peer.key
+        self.severed.add(previous)
         peer.resume(self._key())
         if self.random.random() < 0.5:
-            self.feed(events.ClientDisconnected(former))
+            self.feed(events.ClientDisconnected(previous))
         while self.random.random() < 0.3:
             self._by(lambda _: [peer.drain, peer.idle, peer.come, peer.go_in][self.random.randrange(4)]())
-        peer.recalls = former  # until RESUME arrives, whom it was
+        peer.recalls = previous  # until RESUME arrives, whom it was
 
     def switch(self) -> None:
         for _ in range(self.random.choice((1, 1, 2, 2, 4))):
@@ -226,16 +228,16 @@ class Walk:
 
     def take(self, peer: Peer, telling: Telling) -> None:
         word, key = telling.word, peer.key
-        if word is Word.LOST:
-            former, peer.recalls = peer.recalls, 0
+        if word is Message.LOST:
+            previous, peer.recalls = peer.recalls, 0
             resumed = (telling.holds, telling.wants, telling.busy_ns, 0)
-            self.feed(events.ClientResumed(key, peer.pod, "GPU-0", former, *resumed), peer, telling)
-        elif word is Word.REQUEST:
+            self.feed(events.ClientResumed(key, peer.pod, "GPU-0", previous, *resumed), peer, telling)
+        elif word is Message.REQUEST:
             self.feed(events.LockRequested(key), peer, telling)
-        elif word is Word.WORKING:
+        elif word is Message.WORKING:
             self.feed(events.BusyReported(key, telling.busy_ns, 0), peer, telling)
         else:
-            again = word is Word.RELEASE_ASKING
+            again = word is Message.RELEASE_ASKING
             busy_ns = telling.busy_ns if peer.kind is Kind.COUNTING else None
             self.feed(events.LockReleased(key, busy_ns, 0, again, telling.grant), peer, telling)
 
@@ -255,21 +257,21 @@ class Walk:
     def received(self, peer: Peer, telling: Telling) -> None:
         """The table's word on what becomes of the daemon's view."""
         word = telling.word
-        if word is Word.LOST:
+        if word is Message.LOST:
             on = self.core.on
             peer.grant = Grant.OFF if not on else Grant.ASKED if telling.wants else Grant.RELEASED
             if on and telling.holds:
                 peer.grant = Grant.GRANTED  # a drop that goes on is told again
             return
-        if word in (Word.RELEASE, Word.RELEASE_ASKING):
+        if word in (Message.RELEASE, Message.RELEASE_ASKING):
             if peer.recalls:
                 peer.recalls -= 1
                 if peer.recalls:
                     return
             elif telling.grant and telling.grant != peer.grants_sent + 1:
-                word = Word.CROSSED
+                word = Message.CROSSED
                 self.crossed += 1
-        elif word is Word.WORKING and peer.grant in (Grant.RELEASED, Grant.ASKED):
+        elif word is Message.WORKING and peer.grant in (Grant.RELEASED, Grant.ASKED):
             if not peer.granted_since_switch:
                 return
             self.found += 1
@@ -290,23 +292,23 @@ class Walk:
             if effect.client in self.severed:
                 return  # said to a connection that has ended, as the daemon will hear
             raise LostError(f"seed {self.seed}, step {self.steps}: {effect} of {event} for who is gone")
-        if isinstance(effect, effects.TellScheduling):
+        if isinstance(effect, effects.SendScheduling):
             self.tell_scheduling(peer, effect.on, event)
         elif isinstance(effect, effects.Grant):
             peer.grants_sent += 1
             peer.granted_since_switch = True
             self.grants += 1
-            self.tell(peer, Word.LOCK_OK)
+            self.tell(peer, Message.LOCK_OK)
         elif isinstance(effect, effects.Drop):
-            self.tell(peer, Word.DROP)
+            self.tell(peer, Message.DROP)
         elif isinstance(effect, effects.Greet):
             peer.grants_sent += 1
             peer.recalls += 1
-            self.tell(peer, Word.LOCK_OK)
-            self.tell(peer, Word.DROP)
+            self.tell(peer, Message.LOCK_OK)
+            self.tell(peer, Message.DROP)
 
     def tell_scheduling(self, peer: Peer, on: bool, event: events.Event) -> None:
-        word = Word.SCHED_ON if on else Word.SCHED_OFF
+        word = Message.SCHED_ON if on else Message.SCHED_OFF
         if not isinstance(event, events.SchedulingSet):
             peer.down.append(ANSWERED)
             peer.down.append(word)
@@ -314,10 +316,10 @@ class Walk:
                 peer.grant = Grant.OFF
             return
         if peer.kind is Kind.OLD:
-            peer.down.append(Word.DROP)
+            peer.down.append(Message.DROP)
         self.tell(peer, word)
 
-    def tell(self, peer: Peer, word: Word) -> None:
+    def tell(self, peer: Peer, word: Message) -> None:
         to = DAEMON[peer.kind][peer.grant, word].to
         if to is None and self.by_table:
             self.fail(peer, f"is sent {word} while {peer.grant}")
@@ -331,46 +333,14 @@ class Walk:
             self.check(peer)
 
     def check(self, peer: Peer) -> None:
-        client = self.core.clients.get(peer.key)
-        if client is None or not client.connected or peer.grant is Grant.GONE:
-            return  # not heard of yet
-        if self.by_table and peer.grant is not self.view(client):
-            self.fail(peer, f"is {self.view(client)} to the daemon")
-        lock, down = peer.lock, peer.down
-        if lock is Lock.HOLDING or lock is Lock.DRAINING:
-            # Greeted, or ungated until now, it drains as an answer that ends nothing.
-            recalled = peer.recalls > 0 and (lock is Lock.DRAINING or Word.DROP in down)
-            if not client.holds and not recalled and Word.SCHED_OFF not in down and peer.counts_or_old():
-                self.fail(peer, "believes that it holds, and is not known to")
-        elif client.holds:
-            if Word.LOCK_OK not in down and ANSWERED not in down and not self.ends(peer):
-                self.fail(peer, "is known to hold, and does not know it")
-        elif lock is Lock.ASKING and not client.wants:
-            leads = (
-                Word.LOCK_OK in down or Word.SCHED_ON in down or Word.SCHED_OFF in down or ANSWERED in down
-            )
-            if not leads and not any(one.word in ASKS for one in peer.up):
-                self.fail(peer, "waits, and is forgotten")
-
-    def view(self, client: Any) -> Grant:
-        if not self.core.on:
-            return Grant.OFF
-        if client.holds:
-            if not client.dropping:
-                return Grant.GRANTED
-            return Grant.DROPPED_ASKING if client.wants else Grant.DROPPED
-        if self.core._recalls.expects(client.key):
-            return Grant.RECALLED
-        return Grant.ASKED if client.wants else Grant.RELEASED
-
-    def ends(self, peer: Peer) -> bool:
-        """A release of the last grant is on its way."""
-        return any(one.word in RELEASES and one.grant in (0, peer.grants_sent + 1) for one in peer.up)
+        fault = find_fault(peer, self.core, self.by_table)
+        if fault:
+            self.fail(peer, fault)
 
     # ---- calm ----------------------------------------------------------------------------------------
 
     def calm(self) -> None:
-        """All words arrive, and everybody behaves: whoever waits is granted, and nobody is lost."""
+        """All messages arrive and all clients behave: every waiting client is granted, and none is lost."""
         if not self.core.on:
             self.feed(events.SchedulingSet(True))
         for pod in PODS:  # debts may take minutes to be repaid
@@ -413,10 +383,6 @@ class Walk:
                     self.take(peer, peer.up.popleft())
                 while peer.reads():
                     peer.read()
-
-
-ASKS: Final = (Word.REQUEST, Word.RELEASE_ASKING, Word.LOST)
-RELEASES: Final = (Word.RELEASE, Word.RELEASE_ASKING)
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ class Beliefs:
         self.clients: dict[int, ClientView] = {}
         self.tenants: dict[tuple[str, str], TenantView] = {}
         self.by_gpu: dict[str, list[TenantView]] = {}
-        self.away: dict[int, ClientView] = {}  # clients of the former daemon that have not come back
+        self.away: dict[int, ClientView] = {}  # clients of the previous daemon that have not come back
         self.words = PodWords()
         self.together_since_ns: dict[str, int] = {}  # GPUs on which a second one runs in serial mode
         # Of the present event: tenants told about memory, with what they could have before; others concerned.
@@ -51,14 +51,14 @@ class Beliefs:
         self.note_possible(client.tenant, 0 if client.asks else -ANY_AMOUNT)
 
     def _resumed(self, event: events.ClientResumed) -> None:
-        live = self.clients.get(event.former)
-        former = live if live is not None else self.away.pop(event.former, None)
+        live = self.clients.get(event.previous)
+        previous = live if live is not None else self.away.pop(event.previous, None)
         client = self._enter(event.client, event.pod, event.gpu, 3)
         client.used_bytes = event.used_bytes
         client.busy_ns = event.busy_ns
-        if former is not None:
-            client.seq, client.answered_seq = former.seq, former.answered_seq
-            client.manners = former.manners
+        if previous is not None:
+            client.seq, client.answered_seq = previous.seq, previous.answered_seq
+            client.manners = previous.manners
         if event.reserve_seq:
             client.asking[event.reserve_seq] = (event.reserve_bytes, self.now_ns)
         if self.on and event.holds:
@@ -118,7 +118,7 @@ class Beliefs:
             for seq in [seq for seq in client.granted if seq <= event.seq]:
                 del client.granted[seq]
 
-    def _asked(self, event: events.MemoryAsked) -> None:
+    def _memory_requested(self, event: events.MemoryRequested) -> None:
         client = self.clients.get(event.client)
         if client is not None and client.connected:
             client.seq = max(client.seq, event.seq)
@@ -178,8 +178,8 @@ class Beliefs:
     def _restored(self, event: events.Restored) -> None:
         self.on = event.checkpoint.scheduling_on
 
-    def _former_gone(self, event: events.FormerGone) -> None:
-        self.away.pop(event.former, None)
+    def _resume_cancelled(self, event: events.ResumeCancelled) -> None:
+        self.away.pop(event.previous, None)
 
 
 TELL: Final[dict[type, Callable[[Beliefs, Any], None]]] = {
@@ -190,7 +190,7 @@ TELL: Final[dict[type, Callable[[Beliefs, Any], None]]] = {
     events.LockReleased: Beliefs._released,
     events.BusyReported: Beliefs._busy,
     events.MemoryUsed: Beliefs._used,
-    events.MemoryAsked: Beliefs._asked,
+    events.MemoryRequested: Beliefs._memory_requested,
     events.LeaseReturned: Beliefs._returned,
     events.ClientDisconnected: Beliefs._disconnected,
     events.ProcessGone: Beliefs._gone,
@@ -199,5 +199,5 @@ TELL: Final[dict[type, Callable[[Beliefs, Any], None]]] = {
     events.SettingsChanged: Beliefs._reset,
     events.StoodStill: Beliefs._stood_still,
     events.Restored: Beliefs._restored,
-    events.FormerGone: Beliefs._former_gone,
+    events.ResumeCancelled: Beliefs._resume_cancelled,
 }

@@ -2,7 +2,7 @@
 
 Waiting. Everybody answers DROP within the grace, or never and is late then. Whoever waits is granted within
 
-    5 s                                   for clients of a former daemon
+    5 s                                   for clients of a previous daemon
   + debt / effective share                until its quota lets it run again, or what a slice gave it is even
   + sum of what the others are owed       they go first
   + (tenants + 1) x (60 ms + 2 x drain grace)     a turn and its drain for each

@@ -94,7 +94,7 @@ class Chaos:
                 self.expect_release(client)
             elif isinstance(effect, effects.Greet):
                 self.later((0, 1000, MS, 400 * MS), events.LockReleased(client.key), RECALLED)
-            elif isinstance(effect, effects.TellScheduling):
+            elif isinstance(effect, effects.SendScheduling):
                 for _ in range(client.recalls):
                     self.later((0, 1000, MS, 400 * MS), events.LockReleased(client.key), RECALLED)
             elif isinstance(effect, effects.RecallLease):
@@ -220,7 +220,7 @@ class Chaos:
             return None
         if client.leased and self.random.random() < 0.9:
             return None
-        return events.MemoryAsked(client.key, client.seq + 1, self.random.choice(SIZES[1:]))
+        return events.MemoryRequested(client.key, client.seq + 1, self.random.choice(SIZES[1:]))
 
     def lease_back(self, client: ClientView) -> events.LeaseReturned:
         return events.LeaseReturned(client.key, client.generation, client.used_bytes)
@@ -264,7 +264,7 @@ class Chaos:
             return None
         client = self.random.choice(list(self.world.away.values()))
         if self.random.random() < 0.15:
-            return events.FormerGone(client.key, client.tenant.gpu)
+            return events.ResumeCancelled(client.key, client.tenant.gpu)
         return self.resumed(client)
 
     # ---- operators -----------------------------------------------------------------------------

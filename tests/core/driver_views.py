@@ -82,9 +82,9 @@ class ClientView:
         "told_bytes",
         "told_on",
         "told_percent",
-        "told_waiting",
         "used_bytes",
         "version",
+        "wait_for_memory_sent",
         "wanted_ns",
         "wants",
     )
@@ -98,7 +98,7 @@ class ClientView:
         self.wanted_ns = self.granted_ns = self.busy_ns = 0
         self.told_on: bool | None = None
         self.told_percent = 100
-        self.told_waiting = False
+        self.wait_for_memory_sent = False
         self.recalls = 0  # releases it owes for having been switched off or on, not for a hold
         self.manners = 0  # how it behaves; whoever drives it gives it a meaning
         # memory

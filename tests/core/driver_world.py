@@ -81,8 +81,8 @@ class World(Beliefs):
         """Whether a daemon could feed this now; what a shortened sequence leaves over may be none."""
         if isinstance(event, events.ClientRegistered | events.ClientResumed):
             if isinstance(event, events.ClientResumed) and event.used_bytes:
-                former = self.clients.get(event.former) or self.away.get(event.former)
-                if former is None or event.used_bytes > former.possible_bytes():
+                previous = self.clients.get(event.previous) or self.away.get(event.previous)
+                if previous is None or event.used_bytes > previous.possible_bytes():
                     return False
             return event.client not in self.clients and event.gpu in self.gpus
         if isinstance(event, events.MemoryUsed) and event.client in self.clients:
@@ -196,7 +196,7 @@ class World(Beliefs):
             client.holds = True
             client.granted_ns = self.now_ns
             client.tenant.hold_began(self.now_ns)
-        client.wants = client.dropping = client.idle = client.told_waiting = False
+        client.wants = client.dropping = client.idle = client.wait_for_memory_sent = False
         self._granted.add(client.tenant.gpu)
 
     def _drop(self, client: ClientView, effect: effects.Drop) -> None:
@@ -213,22 +213,22 @@ class World(Beliefs):
     def _wait_for_memory(self, client: ClientView, effect: effects.WaitForMemory) -> None:
         if not client.wants:
             self.broken("wait for memory", f"{effect.client} does not wait")
-        client.told_waiting = True
+        client.wait_for_memory_sent = True
 
     def _memory_available(self, client: ClientView, effect: effects.MemoryAvailable) -> None:
-        if not client.wants or not client.told_waiting:
+        if not client.wants or not client.wait_for_memory_sent:
             self.broken("memory available", f"{effect.client} was not told to wait for memory")
-        client.told_waiting = False
+        client.wait_for_memory_sent = False
 
-    def _tell_percent(self, client: ClientView, effect: effects.TellCoreLimit) -> None:
+    def _tell_percent(self, client: ClientView, effect: effects.SendCoreLimit) -> None:
         client.told_percent = effect.percent
 
-    def _tell_limit(self, client: ClientView, effect: effects.TellMemoryLimit) -> None:
+    def _tell_limit(self, client: ClientView, effect: effects.SendMemoryLimit) -> None:
         if not client.asks:
             self.note_possible(client.tenant)
             client.told_bytes = effect.limit_bytes or ANY_AMOUNT
 
-    def _tell_lease(self, client: ClientView, effect: effects.TellLease) -> None:
+    def _tell_lease(self, client: ClientView, effect: effects.GrantLease) -> None:
         if not client.asks or effect.generation <= client.generation:
             self.broken("lease", f"{effect} after generation {client.generation}, v{client.version}")
         self.note_possible(client.tenant)
@@ -253,11 +253,11 @@ class World(Beliefs):
         if client.tenant.limit_bytes == 0:
             self.broken("answer", f"{effect}, though its pod has no limit")
 
-    def _hints(self, client: ClientView, effect: effects.TellHints) -> None:
+    def _hints(self, client: ClientView, effect: effects.SendHints) -> None:
         if client.version < 3:
             self.broken("hints", f"{effect} for a client of version {client.version}")
 
-    def _tell_on(self, client: ClientView, effect: effects.TellScheduling) -> None:
+    def _tell_on(self, client: ClientView, effect: effects.SendScheduling) -> None:
         client.told_on = effect.on
 
     def _unresponsive(self, client: ClientView, effect: effects.Unresponsive) -> None:
@@ -295,13 +295,13 @@ _SEE: Final[dict[type, Callable[[World, ClientView, Any], None]]] = {
     effects.Greet: World._greet,
     effects.WaitForMemory: World._wait_for_memory,
     effects.MemoryAvailable: World._memory_available,
-    effects.TellCoreLimit: World._tell_percent,
-    effects.TellMemoryLimit: World._tell_limit,
-    effects.TellLease: World._tell_lease,
+    effects.SendCoreLimit: World._tell_percent,
+    effects.SendMemoryLimit: World._tell_limit,
+    effects.GrantLease: World._tell_lease,
     effects.RecallLease: World._recall,
     effects.Reserved: World._reserved,
     effects.Refused: World._refused,
-    effects.TellHints: World._hints,
-    effects.TellScheduling: World._tell_on,
+    effects.SendHints: World._hints,
+    effects.SendScheduling: World._tell_on,
     effects.Unresponsive: World._unresponsive,
 }

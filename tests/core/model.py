@@ -14,8 +14,8 @@ from nvshare.core.account import WHOLE
 from nvshare.core.gpu import Gpu
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.settings import Settings
-from nvshare.core.standing import IDLE
 from nvshare.core.tenant import Tenant
+from nvshare.core.tenant_state import IDLE
 
 from .waiting import bound_ns, check_deadline, clients_waiting
 
@@ -154,7 +154,7 @@ class Model:
         elif isinstance(effect, effects.Refused):
             assert effect.used_bytes + effect.asked_bytes > effect.limit_bytes > 0
             del client.waiting_answer[effect.seq]
-        elif isinstance(effect, effects.TellLease):
+        elif isinstance(effect, effects.GrantLease):
             client.lease_generation, client.lease_bytes = effect.generation, effect.lease_bytes
             client.ceiling_bytes = -1 if effect.lease_bytes is None else effect.lease_bytes
         elif isinstance(effect, effects.RecallLease):
@@ -232,13 +232,13 @@ class Model:
     def _check_exclusive(self, gpu: Gpu) -> None:
         """No two exclusive turns, unless one of them is late; nobody beside one but gap fillers."""
         running = {c.pod for c in self.clients.values() if c.gpu == gpu.key and c.holds}
-        late = {tenant.pod for tenant in gpu.floor.undrained}
+        late = {tenant.pod for tenant in gpu.occupants.undrained}
         limited = [pod for pod in running - late if gpu.tenants[pod].limited]
-        dropping = {tenant.pod for tenant in gpu.floor.draining}
+        dropping = {tenant.pod for tenant in gpu.occupants.draining}
         if not limited:
             return
         others = running - late - {limited[0]}
-        if others and not gpu.floor.beside:
+        if others and not gpu.occupants.beside:
             # A group member that was just given a quota is on its way out.
             assert dropping, f"{running} run together on {gpu.key}, late: {late}"
             assert set(limited) <= dropping, f"{limited} hold beside {others}"
@@ -246,21 +246,21 @@ class Model:
 
     def _check_memory(self, gpu: Gpu) -> None:
         """What runs together fits, or is being sent away, or one runs alone."""
-        running = [t for t in gpu.tenants.values() if t.gate.holding and t not in gpu.floor.undrained]
-        total = sum(tenant.lodging.used_bytes for tenant in running)
+        running = [t for t in gpu.tenants.values() if t.gate.holding and t not in gpu.occupants.undrained]
+        total = sum(tenant.footprint.used_bytes for tenant in running)
         if total > gpu.safe_limit_bytes and len(running) > 1:
-            assert gpu.floor.draining or gpu.residence.founder is not None, (
+            assert gpu.occupants.draining or gpu.resident_set.founder is not None, (
                 f"{total} bytes run together on {gpu.key}"
             )
-        members = sum(tenant.lodging.used_bytes for tenant in gpu.residence.members)
-        exchanging = bool(gpu.floor.draining) or gpu.residence.founder is not None
-        assert members <= gpu.safe_limit_bytes or len(gpu.residence.members) <= 1 or exchanging
+        members = sum(tenant.footprint.used_bytes for tenant in gpu.resident_set.members)
+        exchanging = bool(gpu.occupants.draining) or gpu.resident_set.founder is not None
+        assert members <= gpu.safe_limit_bytes or len(gpu.resident_set.members) <= 1 or exchanging
 
     def _check_leases(self, gpu: Gpu) -> None:
         for tenant in gpu.tenants.values():
             shares = tenant.memory.shares.values()
             assert all(share.charge_bytes >= 0 for share in shares)
-            assert tenant.lodging.used_bytes == tenant.memory.believed_bytes
+            assert tenant.footprint.used_bytes == tenant.memory.believed_bytes
             assert tenant.memory.believed_bytes <= sum(share.used_bytes for share in shares)
 
     def _check_bills(self, tenant: Tenant) -> None:
@@ -279,7 +279,7 @@ class Model:
         key = (tenant.pod, gpu.key)
         account, clock = tenant.account, gpu.pace.clock
         lag_ns: float = account.lag_ns(clock, self.now_ns)
-        if tenant.standing == IDLE:  # slips while it is away are not its own
+        if tenant.state == IDLE:  # slips while it is away are not its own
             lag_ns += account.weight * (gpu.pace.slipped_ns - account.slip_mark_ns) / WHOLE
         billed_ns = account.billed_ns + account.expected_ns(self.now_ns)
         ledger = self.ledgers.get(key)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvshare.core.account import WHOLE, Account, VirtualClock
-from nvshare.core.books.window import UsageWindow
+from nvshare.core.books.usage_window import UsageWindow
 
 SECOND = 1_000_000_000
 
@@ -34,20 +34,19 @@ def test_bills_are_conserved_to_the_nanosecond(bills: list[int], weight: int) ->
         account.open(now_ns)
         now_ns += bill
         account.close(now_ns)
-        account.settle(now_ns, None)
+        account.settle_hold(now_ns, bill, bill, bill)
     clock.advance(now_ns)
     assert account.billed_ns == account.occupied_ns == sum(bills)
     due_ns = now_ns * weight // WHOLE
     assert abs(account.lag_ns(clock, now_ns) - (due_ns - sum(bills))) <= 1
 
 
-def test_busy_time_can_only_lower_a_bill() -> None:
+def test_a_settled_hold_is_billed_and_begins_again() -> None:
     account = Account(WHOLE, 0)
     account.open(0)
-    assert account.settle(100, 40) == 40
-    assert account.settle(200, 1000) == 100
-    assert (account.billed_ns, account.occupied_ns) == (140, 200)
-    assert account.settle(300, -5) == 0
+    account.settle_hold(100, 100, 40, 40)
+    assert (account.billed_ns, account.occupied_ns, account.virtual_ns) == (40, 100, 40)
+    assert account.held_since_settled(130) == 30, "it still holds"
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(1000, WHOLE), st.integers(1000, WHOLE))
@@ -74,3 +73,14 @@ def test_a_bill_longer_than_the_window_counts_only_its_end() -> None:
     window = UsageWindow(2 * SECOND)
     window.bill(0, 100 * SECOND, 100 * SECOND)
     assert window.used_ns(100 * SECOND) == pytest.approx(2 * SECOND, rel=0.05)
+
+
+def test_remainders_of_bills_are_carried() -> None:
+    account = Account(30_000, 0)
+    for now_ns in (1, 2, 3):
+        account.settle_hold(now_ns, 1, 1, 1)
+    assert account.virtual_ns == 10, "three nanoseconds at 30 %"
+    charged = Account(30_000, 0)
+    for _ in range(3):
+        charged.charge(1)
+    assert charged.virtual_ns == 10

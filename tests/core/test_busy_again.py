@@ -43,7 +43,7 @@ class Alone:
 
 
 @pytest.mark.parametrize("percent", [50, 80, 95])
-def test_a_quota_holds_for_who_begins_to_work_all_of_the_time(percent: int) -> None:
+def test_a_quota_holds_for_a_tenant_that_begins_to_work_all_the_time(percent: int) -> None:
     alone = Alone(percent)
     busy_ns = 0
     for _ in range(20):  # half of each hold is unused

@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 FEW: Final = 10
-SAMPLE: Final = 2_000
+SAMPLE: Final = 500
 MANY: Final = 10_000
 """The whole, in `make verify`; the sample of it shows what is linear, too."""
 MESSAGES: Final = 100
@@ -157,23 +157,23 @@ def one_pod(crowd: Crowd) -> None:
         key = crowd.client("pod")
         if number == 0:
             crowd.do(events.LeaseReturned(key, 1, 0))
-        crowd.do(events.MemoryAsked(key, 1, MIB))
+        crowd.do(events.MemoryRequested(key, 1, MIB))
         if number % 2:
             crowd.do(events.LockRequested(key))
     crowd.do(events.Woken(), 6 * SECOND)
 
 
-def questions(crowd: Crowd) -> None:
+def requests(crowd: Crowd) -> None:
     """They wait for a lease that does not come back."""
     crowd.do(events.LimitsSet("pod", "annotation", CARD // 2, 30))
     first = crowd.client("pod")
     for _ in range(crowd.many):
-        crowd.do(events.MemoryAsked(crowd.client("pod"), 1, MIB))
+        crowd.do(events.MemoryRequested(crowd.client("pod"), 1, MIB))
     assert crowd.core.clients[first].tenant.memory.shares[first].recalling
 
 
-def mute(crowd: Crowd) -> None:
-    """Processes that cannot ask, each of which is told a part of the limit."""
+def old_clients(crowd: Crowd) -> None:
+    """Processes that cannot ask, each of which is sent a part of the limit."""
     crowd.do(events.LimitsSet("pod", "annotation", CARD // 2, 30))
     for _ in range(crowd.many):
         crowd.client("pod", version=2)
@@ -202,8 +202,8 @@ CROWDS: Final = (
     outside,
     undrained,
     one_pod,
-    questions,
-    mute,
+    requests,
+    old_clients,
     recalls,
     on_two_gpus,
 )
@@ -222,8 +222,8 @@ class Flooder:
         self.seq = 0
 
     def _resume(self, holds: bool, wants: bool) -> None:
-        former, self.key = self.key, next(self.crowd.keys)
-        self.crowd.do(events.ClientResumed(self.key, self.pod, GPU, former, holds, wants, 0, 0))
+        previous, self.key = self.key, next(self.crowd.keys)
+        self.crowd.do(events.ClientResumed(self.key, self.pod, GPU, previous, holds, wants, 0, 0))
 
     def lock(self, _number: int) -> None:
         self.crowd.do(events.LockRequested(self.key))
@@ -249,7 +249,7 @@ class Flooder:
 
     def reserve(self, _number: int) -> None:
         self.seq += 1
-        self.crowd.do(events.MemoryAsked(self.key, self.seq, MIB))
+        self.crowd.do(events.MemoryRequested(self.key, self.seq, MIB))
         self.crowd.do(events.MemoryUsed(self.key, MIB, self.seq))
 
     def return_lease(self, number: int) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from nvshare.core import effects, events
-from nvshare.core.grant import Word
+from nvshare.core.grant import Message
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.settings import Settings
+from tests.samples import seeds
 
 from .crossing_peers import Peer
 from .crossings import LostError, Walk, quick_core
@@ -64,13 +65,13 @@ class UnansweredSwitches(Walk):
 
     def tell_scheduling(self, peer: Peer, on: bool, event: events.Event) -> None:
         super().tell_scheduling(peer, on, event)
-        if Word.DROP in peer.down and isinstance(event, events.SchedulingSet):
+        if Message.DROP in peer.down and isinstance(event, events.SchedulingSet):
             peer.down.reverse()
-            peer.down.remove(Word.DROP)
+            peer.down.remove(Message.DROP)
             peer.down.reverse()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(3, 8))
 def test_no_crossing_loses_a_hold_or_forgets_anybody(seed: int) -> None:
     walk = Walk(seed)
     walk.walk(STEPS)

@@ -43,7 +43,7 @@ def test_off_and_on_leaves_no_runner_behind() -> None:
     for key in keys:
         model.request(key)
     off = model.step(events.SchedulingSet(False))
-    assert {effect.client for effect in off if isinstance(effect, effects.TellScheduling)} == set(keys)
+    assert {effect.client for effect in off if isinstance(effect, effects.SendScheduling)} == set(keys)
     assert model.core.snapshot(model.now_ns).gpus[0].running_clients == 0
     assert grants(model.request(keys[0])) == [], "while off, requests are ignored: clients run ungated"
     model.step(events.SchedulingSet(True))
@@ -132,7 +132,7 @@ def test_a_quota_belongs_to_the_pod_not_to_each_process() -> None:
     model.step(events.LeaseReturned(first, model.clients[first].lease_generation, 3 * GIB))
     model.use(first, 3 * GIB)
     model.clients[second].waiting_answer[1] = 2 * GIB
-    refused = model.step(events.MemoryAsked(second, 1, 2 * GIB))
+    refused = model.step(events.MemoryRequested(second, 1, 2 * GIB))
     assert refused == [effects.Refused(second, 1, 4 * GIB, 3 * GIB, 2 * GIB)]
     assert grants(model.request(first)) == [first]
     assert grants(model.request(second)) == [second], "in a turn all of a pod's processes run together"
@@ -206,7 +206,7 @@ def test_holds_shorter_than_a_millisecond_are_billed() -> None:
     assert model.core.snapshot(model.now_ns).gpus[0].tenants[0].throttled
 
 
-def test_who_ignores_drop_goes_on_being_billed() -> None:
+def test_a_tenant_that_ignores_drop_goes_on_being_billed() -> None:
     """A client that did not answer DROP was never billed again, and most of it was forgiven."""
     model = Model()
     model.limit("bad", 50)
@@ -293,12 +293,12 @@ def test_overload_is_seen_when_nobody_grew() -> None:
     assert not model.core.snapshot(model.now_ns).gpus[0].overloaded
 
 
-def test_who_waits_in_serial_mode_is_no_overload_if_both_fit() -> None:
+def test_waiting_in_serial_mode_is_no_overload_if_both_fit() -> None:
     model = Model(Settings(scheduling_mode="serial"))
     first, second = model.register("a"), model.register("b")
     for key in (first, second):
         model.use(key, GIB)
         model.request(key)
     snapshot = model.core.snapshot(model.now_ns).gpus[0]
-    assert len(model.gpu().residence.outside) == 1
+    assert len(model.gpu().resident_set.outside) == 1
     assert not snapshot.overloaded

@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from nvshare.core import events
-from nvshare.core.habits import TRUSTED_DISPUTES
-from tests.core.test_figures import GPU, MS, Bench
+from nvshare.core.disputes import TRUSTED_DISPUTES
+from tests.core.bench import GPU, MS, Bench
+from tests.samples import seeds
 
 SAMPLE_MS = 1000
 
@@ -40,8 +41,8 @@ class Pair:
             self.bench.pass_ms(1)
             for key in self.worked_ns:
                 if clients[key].dropping:
-                    told_ns = self.say(key)
-                    self.bench.do(events.LockReleased(key, told_ns, again=True, worked_ns=told_ns))
+                    reported_ns = self.say(key)
+                    self.bench.do(events.LockReleased(key, reported_ns, again=True, worked_ns=reported_ns))
                 elif clients[key].holds and ms % 10 == 0:
                     idle_ns = MS if self.idle and key == 1 else 0
                     self.bench.do(events.BusyReported(key, self.say(key), idle_ns, self.say(key)))
@@ -61,7 +62,7 @@ class Pair:
 
 @pytest.mark.parametrize("idle", [False, True])
 @pytest.mark.parametrize("told", [lambda _: 0, lambda ns: ns // 10], ids=["nothing", "a tenth"])
-def test_who_tells_less_than_it_had_gets_its_quota_and_little_more(
+def test_a_tenant_that_reports_too_little_gets_its_quota_and_little_more(
     told: Callable[[int], int], idle: bool
 ) -> None:
     pair = Pair(10, 60, told, idle)
@@ -82,19 +83,19 @@ def test_the_honest_are_not_doubted() -> None:
     assert got[2] == pytest.approx(60, abs=2)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 def test_samples_that_are_taken_early_or_late_make_no_disputes(seed: int) -> None:
     """A starved machine asks NVML up to 50 ms early or late: what one sample lacks the next one has."""
     pair = Pair(30, 60, lambda ns: ns)
     random = Random(seed)
-    told_ns = {1: 0, 2: 0}
+    reported_ns = {1: 0, 2: 0}
 
     def sample() -> None:
         words = []
         for key, worked_ns in pair.worked_ns.items():
-            seen_ns = max(told_ns[key], worked_ns + random.randint(-50, 50) * MS)
-            words.append((key, seen_ns - told_ns[key]))
-            told_ns[key] = seen_ns
+            seen_ns = max(reported_ns[key], worked_ns + random.randint(-50, 50) * MS)
+            words.append((key, seen_ns - reported_ns[key]))
+            reported_ns[key] = seen_ns
         pair.bench.do(events.WorkSampled(GPU, pair.bench.now_ns, tuple(words)))
 
     pair.sample = sample  # type: ignore[method-assign]
@@ -105,7 +106,7 @@ def test_samples_that_are_taken_early_or_late_make_no_disputes(seed: int) -> Non
     assert (pair.disputes(1), pair.disputes(2)) == first
 
 
-def test_who_was_caught_is_believed_again_when_it_has_been_honest_for_a_minute() -> None:
+def test_a_disputed_tenant_is_believed_again_after_an_honest_minute() -> None:
     pair = Pair(20, 60, lambda _: 0)
     pair.run(10)
     lied_ns = pair.worked_ns[1]
@@ -151,7 +152,7 @@ def test_a_holder_that_was_stopped_is_not_doubted_for_it() -> None:
     assert tenant.account.billed_ns <= 2 * busy_ns
 
 
-def test_who_is_away_is_billed_what_it_tells_when_it_is_back() -> None:
+def test_a_client_that_was_away_is_billed_what_it_reports_when_it_is_back() -> None:
     bench = Bench()
     bench.client(1, "p1", 50)
     bench.do(events.LockRequested(1))
@@ -161,8 +162,8 @@ def test_who_is_away_is_billed_what_it_tells_when_it_is_back() -> None:
     for _ in range(4):
         bench.pass_ms(1000)
         bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 1000 * MS),)))
-    told_ns = 4010 * MS
-    bench.do(events.ClientResumed(2, "p1", GPU, 1, True, False, told_ns, 0, worked_ns=told_ns))
+    reported_ns = 4010 * MS
+    bench.do(events.ClientResumed(2, "p1", GPU, 1, True, False, reported_ns, 0, worked_ns=reported_ns))
     tenant = bench.scheduler.gpus[GPU].tenants["p1"]
     assert tenant.figures.disputes == 0
     assert tenant.account.billed_ns <= 4200 * MS
@@ -181,7 +182,7 @@ def test_a_connection_that_is_gone_hides_no_lie(idle: bool) -> None:
     assert pair.disputes(2) == 0
 
 
-def test_work_of_who_is_away_is_billed_once() -> None:
+def test_work_of_a_client_without_a_connection_is_billed_once() -> None:
     """By NVML while it is away, and only what NVML did not see by what it tells when it is back."""
     bench = Bench()
     bench.client(1, "p1", 50)
@@ -283,8 +284,8 @@ def test_percents_that_are_rounded_up_for_each_process_make_no_dispute() -> None
         for key in range(1, 41):
             bench.do(events.LockRequested(key))
             bench.pass_ms(6)
-            told_ns = second * 6 * MS
-            bench.do(events.LockReleased(key, told_ns, worked_ns=told_ns))
+            reported_ns = second * 6 * MS
+            bench.do(events.LockReleased(key, reported_ns, worked_ns=reported_ns))
             bench.pass_ms(19)
         bench.do(events.WorkSampled(GPU, bench.now_ns, tuple((key, 10 * MS) for key in range(1, 41))))
     tenant = bench.scheduler.gpus[GPU].tenants["pod"]
@@ -306,119 +307,3 @@ def test_many_processes_that_nvml_sees_nothing_of_excuse_no_lie() -> None:
         bench.do(events.WorkSampled(GPU, bench.now_ns, told))
     tenant = bench.scheduler.gpus[GPU].tenants["pod"]
     assert tenant.figures.disputes > TRUSTED_DISPUTES
-
-
-class Mayflies:
-    """A pod with a quota of 10 %, each hold of which is that of a process that says nothing, and ends.
-
-    Beside it one with 60 %, of which NVML always tells; ``seen``: of those that have ended, too.
-    """
-
-    def __init__(self, seen: bool, told: Callable[[int], int]) -> None:
-        self.bench, self.seen, self.told = Bench(), seen, told
-        self.bench.client(1, "long", 60)
-        self.bench.do(events.LockRequested(1))
-        self.key = 1
-        self.short_ns = self.long_ns = self.held_ns = self.long_seen_ns = 0
-        self.unseen_ns: dict[int, int] = {}
-        self.begin()
-
-    def begin(self) -> None:
-        self.key += 1
-        self.held_ns = 0
-        self.bench.client(self.key, "short", 10)
-        self.bench.do(events.LockRequested(self.key))
-
-    def end(self) -> None:
-        told_ns = self.told(self.held_ns)
-        self.bench.do(events.LockReleased(self.key, told_ns, worked_ns=told_ns))
-        self.bench.do(events.ProcessGone(self.key))
-        self.unseen_ns[self.key] = self.held_ns
-        self.short_ns += self.held_ns
-        self.begin()
-
-    def run(self, seconds: int) -> None:
-        clients = self.bench.scheduler.clients
-        for ms in range(1, seconds * 1000 + 1):
-            self.held_ns += MS * clients[self.key].holds
-            self.long_ns += MS * clients[1].holds
-            self.bench.pass_ms(1)
-            if clients[self.key].dropping:
-                self.end()
-            if clients[1].dropping:
-                self.bench.do(events.LockReleased(1, self.long_ns, again=True, worked_ns=self.long_ns))
-            if ms % SAMPLE_MS == 0:
-                self.sample()
-
-    def sample(self) -> None:
-        told = [(1, self.long_ns - self.long_seen_ns)]
-        self.long_seen_ns = self.long_ns
-        if self.seen:
-            told += self.unseen_ns.items()
-        self.unseen_ns.clear()
-        self.bench.do(events.WorkSampled(GPU, self.bench.now_ns, tuple(told)))
-
-    def disputes(self, pod: str) -> int:
-        return self.bench.scheduler.gpus[GPU].tenants[pod].figures.disputes
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_a_process_for_each_hold_gains_nothing(seen: bool) -> None:
-    """Neither where NVML tells of processes that have ended, nor where it does not."""
-    pods = Mayflies(seen, lambda _: 0)
-    pods.run(30)
-    assert pods.short_ns <= 0.15 * 30_000 * MS, "40 % when what it had held was forgotten with each process"
-    assert pods.long_ns >= 0.58 * 30_000 * MS
-    assert pods.disputes("long") == 0
-    assert (pods.disputes("short") > 0) is seen, "nobody is named for what NVML does not tell"
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_honest_processes_that_end_are_billed_what_they_tell(seen: bool) -> None:
-    pods = Mayflies(seen, lambda held_ns: held_ns)
-    pods.run(30)
-    assert (pods.disputes("short"), pods.disputes("long")) == (0, 0)
-    assert pods.short_ns == pytest.approx(0.10 * 30_000 * MS, rel=0.15)
-    billed_ns = pods.bench.scheduler.gpus[GPU].tenants["short"].account.billed_ns
-    assert billed_ns == pytest.approx(pods.short_ns, rel=0.02)
-
-
-def test_who_says_that_it_is_idle_is_billed_by_its_hold_if_nvml_does_not_see_it() -> None:
-    """It has no context when NVML looks, by a driver that tells only of processes that have one."""
-    pair = Pair(10, 60, lambda _: 0, idle=True)
-
-    def sample() -> None:
-        told_ns = pair.worked_ns[2] - pair.sampled_ns[2]
-        pair.sampled_ns = dict(pair.worked_ns)
-        pair.bench.do(events.WorkSampled(GPU, pair.bench.now_ns, ((2, told_ns),)))
-
-    pair.sample = sample  # type: ignore[method-assign]
-    got = pair.run(30)
-    assert got[1] <= 15.0
-    assert got[2] >= 58.0
-
-
-def test_nobody_is_billed_by_holds_where_nvml_tells_of_nobody() -> None:
-    """It may not know our processes at all."""
-    bench = Bench()
-    bench.client(1, "p1", 50)
-    bench.do(events.LockRequested(1))
-    for _ in range(10):
-        bench.pass_ms(1000)
-        bench.do(events.WorkSampled(GPU, bench.now_ns, ()))
-    bench.do(events.LockReleased(1, 10 * MS, worked_ns=10 * MS))
-    assert bench.scheduler.gpus[GPU].tenants["p1"].account.billed_ns <= 10 * MS
-
-
-def test_a_client_that_resumes_is_seen_under_its_new_id() -> None:
-    pair = Pair(20, 60, lambda ns: ns // 2)
-    pair.run(2)
-    tenant = pair.bench.scheduler.gpus[GPU].tenants["p1"]
-    holders = pair.bench.scheduler.gpus[GPU].holders
-    assert holders.find(1) is not None
-    back = events.ClientResumed(11, "p1", GPU, 1, False, True, 0, 0, worked_ns=0)
-    pair.bench.do(back)
-    assert holders.find(1) is None
-    found = holders.find(11)
-    assert found is not None
-    assert found.tenant is tenant

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from nvshare.core import effects, events
-from nvshare.core.habits import FOUND_HOLDS_MOST, RESUMED_HOLDS_MOST
-from nvshare.core.notices import WHY, Misdeed
+from nvshare.core.disputes import FOUND_HOLDS_MOST, RESUMED_HOLDS_MOST
+from nvshare.core.violations import WHY, Violation
+from tests.core.bench import GPU, Bench
 
 from .clients import MS, SECOND, Clients
-from .test_figures import GPU, Bench
 
 
 class Liar:
@@ -26,22 +26,37 @@ class Liar:
 
     def lie(self) -> list[effects.Effect]:
         clients = self.clients
-        former = clients.here.pop(self.key)
-        busy_ns = clients.busy_ns(former)
+        previous = clients.here.pop(self.key)
+        busy_ns = clients.busy_ns(previous)
         if self.leaves:
-            clients.feed(events.ClientDisconnected(former.key))
-        self.key = clients._add(replace(former, holds=True, wants=False, granted_ns=clients.now_ns))
+            clients.feed(events.ClientDisconnected(previous.key))
+        self.key = clients._add(replace(previous, holds=True, wants=False, granted_ns=clients.now_ns))
         clients.here[self.key].busy_ns = busy_ns
         self.told += 1
         return clients.feed(
             events.ClientResumed(
-                self.key, former.pod, former.gpu, former.key, True, self.wants, busy_ns, 0, worked_ns=busy_ns
+                self.key,
+                previous.pod,
+                previous.gpu,
+                previous.key,
+                True,
+                self.wants,
+                busy_ns,
+                0,
+                worked_ns=busy_ns,
             )
         )
 
 
-@pytest.mark.parametrize("wants", [False, True])
-@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize(
+    ("wants", "leaves"),
+    [
+        (False, True),
+        (True, False),
+        pytest.param(False, False, marks=pytest.mark.verify),
+        pytest.param(True, True, marks=pytest.mark.verify),
+    ],
+)
 def test_repeated_thousands_of_times_they_gain_nothing(wants: bool, leaves: bool) -> None:
     clients = Clients()
     for pod, percent in (("liar", 10), ("first", 40), ("second", 50)):
@@ -80,12 +95,12 @@ def test_they_are_counted_and_their_pod_is_named() -> None:
         clients.run(10 * MS)
     tenant = clients.core.gpus["GPU-0"].tenants["liar"]
     assert tenant.figures.false_holds == 5
-    assert {(notice.misdeed, notice.pod) for notice in clients.core.notices.take()} == {
-        (Misdeed.HOLD, "liar")
+    assert {(notice.violation, notice.pod) for notice in clients.core.notices.take()} == {
+        (Violation.HOLD, "liar")
     }
 
 
-def test_who_lost_its_connection_while_it_held_is_no_liar() -> None:
+def test_a_client_that_lost_its_connection_while_holding_is_not_a_liar() -> None:
     clients = Clients()
     key = clients.register("pod")
     clients.ask(key)
@@ -99,7 +114,7 @@ def test_who_lost_its_connection_while_it_held_is_no_liar() -> None:
     assert clients.core.gpus["GPU-0"].tenants["pod"].figures.false_holds == 0
 
 
-def test_who_did_not_hear_that_scheduling_was_switched_is_no_liar() -> None:
+def test_a_client_that_missed_a_switch_of_scheduling_is_not_a_liar() -> None:
     clients = Clients()
     key = clients.register("pod")
     clients.ask(key)
@@ -113,7 +128,7 @@ def test_who_did_not_hear_that_scheduling_was_switched_is_no_liar() -> None:
     assert clients.core.gpus["GPU-0"].tenants["pod"].figures.false_holds == 0
 
 
-def test_who_works_and_is_not_known_to_hold_is_told_to_let_go() -> None:
+def test_a_client_that_works_without_a_known_hold_is_dropped() -> None:
     """Its release crossed a grant, or it said that it let go and did not: nobody ever dropped it."""
     bench = Bench()
     bench.client(1, "p1", 50)
@@ -154,11 +169,11 @@ def test_a_process_that_renders_is_billed_what_nvml_says_and_holds_nothing() -> 
     assert tenant.account.billed_ns - billed_ns == 57 * 100 * MS, "57 samples since"
     assert {type(effect) for effect in told} == {effects.Drop}, "it is not unresponsive"
     assert tenant.figures.false_holds == 0, "it claimed nothing"
-    assert not tenant.habits.doubts.distrusted(bench.now_ns)
-    seen = {notice.misdeed for notice in bench.scheduler.notices.take()}
-    assert Misdeed.UNHELD in seen
-    assert Misdeed.HOLD not in seen
-    assert "NVML sees" in WHY[Misdeed.UNHELD]
+    assert not tenant.habits.trust.distrusted(bench.now_ns)
+    seen = {notice.violation for notice in bench.scheduler.notices.take()}
+    assert Violation.UNHELD in seen
+    assert Violation.HOLD not in seen
+    assert "NVML sees" in WHY[Violation.UNHELD]
     bench.client(2, "other", 50)
     bench.do(events.LockRequested(2))
     bench.do(events.LockRequested(1))
@@ -199,7 +214,7 @@ def test_a_sample_of_the_hold_that_has_just_ended_finds_no_other() -> None:
     bench.do(events.LockReleased(1, 1000 * MS, worked_ns=1000 * MS))
     assert not _working_sample(bench)
     assert not _working_sample(bench)
-    assert Misdeed.UNHELD not in {notice.misdeed for notice in bench.scheduler.notices.take()}
+    assert Violation.UNHELD not in {notice.violation for notice in bench.scheduler.notices.take()}
 
 
 def test_a_client_that_asks_while_it_works_is_dropped_but_not_taken_to_hold() -> None:
@@ -234,4 +249,4 @@ def test_a_standstill_of_the_daemon_is_no_time_in_which_a_pod_did_not_hold() -> 
     bench.now_ns += 30_000 * MS
     bench.do(events.StoodStill(since_ns))
     assert not _working_sample(bench)
-    assert Misdeed.UNHELD not in {notice.misdeed for notice in bench.scheduler.notices.take()}
+    assert Violation.UNHELD not in {notice.violation for notice in bench.scheduler.notices.take()}

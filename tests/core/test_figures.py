@@ -2,60 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from nvshare.core import events
-from nvshare.core.books.figures import DEPARTED_MAX, EXPIRED_AT_ONCE, Departed
 from nvshare.core.books.histogram import Histogram
-from nvshare.core.books.pod_figures import HERE, PodFigures, PodTotals
+from nvshare.core.books.pod_figures import PodFigures
 from nvshare.core.books.shared_time import SharedTime
-from nvshare.core.scheduler import Scheduler
-from nvshare.core.view.checkpoint import DEPARTED_SAVED
-from nvshare.core.view.observe import GpuCopy, TenantCopy, observe, unpack
-
-GPU = "GPU-a"
-MS = 1_000_000
-SECOND = 1_000 * MS
-GIB = 1 << 30
-
-
-class Bench:
-    """One GPU in virtual time."""
-
-    def __init__(self, total_bytes: int = 16 * GIB) -> None:
-        self.scheduler = Scheduler()
-        self.now_ns = SECOND
-        self.do(events.GpuSeen(GPU, total_bytes, 3))
-
-    def do(self, event: events.Event) -> list[object]:
-        return list(self.scheduler.handle(event, self.now_ns))
-
-    def pass_ms(self, ms: int) -> None:
-        for _ in range(ms):
-            self.now_ns += MS
-            self.do(events.Woken())
-
-    def settle(self) -> None:
-        """Until everybody must have told what it did by now."""
-        self.pass_ms(900)
-        self.do(events.WorkSampled(GPU, self.now_ns, ()))
-
-    def client(self, key: int, pod: str, percent: int | None = None, used_bytes: int = 0) -> None:
-        if percent is not None:
-            self.do(events.LimitsSet(pod, "ctl", None, percent))
-        self.do(events.ClientRegistered(key, pod, GPU))
-        if used_bytes:
-            self.do(events.MemoryUsed(key, used_bytes))
-
-    def look(self, ttl_ns: int = 300 * SECOND) -> GpuCopy:
-        gpu = self.scheduler.gpus[GPU]
-        return unpack(observe(gpu, self.now_ns - ttl_ns, self.scheduler.look(gpu, self.now_ns)))
-
-    def of(self, pod: str) -> tuple[GpuCopy, TenantCopy]:
-        copy = self.look()
-        return copy, next(tenant for tenant in copy.tenants if tenant.pod == pod)
+from tests.core.bench import GIB, GPU, MS, SECOND, Bench
 
 
 def test_time_of_one_alone_is_what_it_was_busy() -> None:
@@ -134,7 +87,7 @@ def test_a_quota_is_compared_with_what_is_billed() -> None:
 
 
 def test_billed_counts_the_present_hold_and_never_leaps_when_it_ends() -> None:
-    """Two processes of a pod with a quota, billed when both have let go; and two pods without."""
+    """Two processes of a pod with a quota, billed when both have let go."""
     bench = Bench()
     bench.client(1, "a", 90)
     bench.client(2, "a")
@@ -148,16 +101,25 @@ def test_billed_counts_the_present_hold_and_never_leaps_when_it_ends() -> None:
         bench.do(events.LockReleased(key, busy_ns=40 * MS))
     copy, a = bench.of("a")
     assert a.figures.billed_ns == copy.billed_ns(a) == 40 * MS
-    for key, pod in ((3, "b"), (4, "c")):
-        bench.client(key, pod)
-        bench.do(events.LockRequested(key))
-    bench.pass_ms(20)
-    shown = [copy.billed_ns(tenant) for copy, tenant in (bench.of("b"), bench.of("c"))]
-    assert shown == [10 * MS, 10 * MS], "half each of what both had"
-    for key in (3, 4):
-        bench.do(events.LockReleased(key, busy_ns=20 * MS))
-    shown = [tenant.figures.billed_ns for _, tenant in (bench.of("b"), bench.of("c"))]
-    assert shown == [10 * MS, 10 * MS]
+
+
+def test_without_a_quota_a_pod_is_billed_its_gpu_time() -> None:
+    """It holds the GPU for as long as it likes, and its library measures its work, not its turns."""
+    bench = Bench()
+    bench.client(1, "alone")
+    bench.do(events.LockRequested(1))
+    for second in range(1, 11):
+        bench.pass_ms(1000)
+        bench.do(events.BusyReported(1, 0, 0, second * 900 * MS))
+    bench.settle()
+    copy, alone = bench.of("alone")
+    assert copy.billed_ns(alone) == copy.gpu_time_ns(alone) == pytest.approx(9000 * MS, rel=0.02)
+    bench.pass_ms(6000)
+    copy, alone = bench.of("alone")
+    assert copy.billed_ns(alone) == copy.gpu_time_ns(alone) <= 9100 * MS, "it was stopped, and holds"
+    saved = bench.scheduler.checkpoint(bench.now_ns)
+    [record] = [row for row in saved.present if row.pod == "alone"]
+    assert record.totals.billed_ns == record.totals.gpu_time_ns
 
 
 def test_what_a_process_did_while_away_is_billed() -> None:
@@ -350,104 +312,7 @@ def test_a_process_that_drains_and_asks_again_is_counted_once() -> None:
     assert (running, waiting + outside) == (1, 1)
 
 
-def test_a_pod_that_comes_back_goes_on_counting() -> None:
-    bench = Bench()
-    bench.client(1, "a")
-    bench.do(events.LockRequested(1))
-    bench.pass_ms(10)
-    bench.do(events.LockReleased(1, busy_ns=10 * MS))
-    assert bench.of("a")[1].figures.left_ns == HERE
-    bench.do(events.ProcessGone(1))
-    left_ns = bench.now_ns
-    bench.pass_ms(1500)
-    copy = bench.look()
-    assert copy.tenants == []
-    [(pod, tally)] = copy.departed
-    assert (pod, tally.gpu_time_ns, tally.billed_ns, tally.left_ns) == ("a", 10 * MS, 10 * MS, left_ns)
-    bench.client(2, "a")
-    figures = bench.of("a")[1].figures
-    assert (figures.gpu_time_ns, figures.billed_ns) == (10 * MS, 10 * MS)
-    bench.do(events.ProcessGone(2))
-    bench.pass_ms(1500)
-    assert bench.look(ttl_ns=SECOND).departed == []
-    assert bench.look().departed == [], "forgotten is forgotten"
-
-
-def test_totals_of_those_who_left_are_bounded_in_the_checkpoint() -> None:
-    bench = Bench()
-    departed = bench.scheduler.gpus[GPU].figures.departed
-    for number in range(DEPARTED_SAVED + 10):
-        departed.restore(f"pod-{number}", PodTotals(number, 1, 2, 3, (0,) * 8 + (1,), 4, 5, number, 6))
-    bench.client(1, "here")
-    saved = bench.scheduler.checkpoint(bench.now_ns)
-    assert len(saved.departed) == DEPARTED_SAVED
-    successor = Bench()
-    successor.do(events.Restored(saved))
-    copy = successor.look(ttl_ns=1 << 60)
-    assert [pod for pod, _ in copy.departed] == [f"pod-{number}" for number in range(10, DEPARTED_SAVED + 10)]
-    _, last = copy.departed[-1]
-    assert (last.gpu_time_ns, last.wait_counts[-1], last.wait_sum_ns, last.last_worked_ns) == (265, 1, 4, 5)
-    assert last.billed_ns == 6
-
-
-def test_those_who_left_are_bounded() -> None:
-    departed = Departed()
-    for number in range(DEPARTED_MAX + 10):
-        tally = PodFigures()
-        tally.left_ns = number
-        departed.put(f"pod-{number}", tally)
-    pods = list(departed.figures())
-    assert (len(pods), pods[0]) == (DEPARTED_MAX, "pod-10"), "the first to leave are the first forgotten"
-    for _ in range(DEPARTED_MAX // EXPIRED_AT_ONCE):
-        departed.expire(DEPARTED_MAX)
-    assert next(iter(departed.figures())) == f"pod-{DEPARTED_MAX}"
-
-
-def test_who_looks_at_those_who_left_keeps_what_was_so() -> None:
-    """Nothing is copied for a look, and nothing that was looked at changes."""
-    departed = Departed()
-    for number in range(3):
-        departed.put(f"pod-{number}", PodFigures())
-    seen = departed.figures()
-    assert departed.figures() is seen, "as long as nothing changes"
-    changes: list[tuple[Callable[[], object], list[str]]] = [
-        (lambda: departed.put("late", PodFigures()), ["pod-0", "pod-1", "pod-2", "late"]),
-        (lambda: departed.take("pod-1"), ["pod-0", "pod-2", "late"]),
-        (lambda: departed.expire(HERE + 1), []),
-    ]
-    before = list(seen)
-    for change, after in changes:
-        change()
-        assert list(seen) == before
-        assert list(departed.figures()) == after
-        seen, before = departed.figures(), after
-    departed.take("a stranger")
-    departed.expire(0)
-    assert departed.figures() is seen, "nothing was changed"
-
-
-def test_a_copy_of_who_left_stays_what_it_was_when_the_pod_is_back() -> None:
-    """The tallies of those who are gone are read after the moment of the snapshot."""
-    bench = Bench()
-    bench.client(1, "a")
-    bench.do(events.LockRequested(1))
-    bench.pass_ms(10)
-    bench.do(events.LockReleased(1, busy_ns=10 * MS))
-    bench.do(events.ProcessGone(1))
-    bench.pass_ms(1500)
-    taken = observe(bench.scheduler.gpus[GPU], 0, bench.now_ns)
-    left_ns = taken.raw_departed["a"].left_ns
-    bench.client(2, "a")
-    bench.do(events.LockRequested(2))
-    bench.pass_ms(20)
-    bench.do(events.LockReleased(2, busy_ns=20 * MS))
-    [(pod, tally)] = unpack(taken).departed
-    assert (pod, tally.gpu_time_ns, tally.left_ns, sum(tally.wait_counts)) == ("a", 10 * MS, left_ns, 1)
-    now = bench.of("a")[1].figures
-    assert (now.gpu_time_ns, now.left_ns, sum(now.wait_counts)) == (30 * MS, HERE, 2), "and it goes on"
-
-
-def test_buckets_and_crowds() -> None:
+def test_buckets_and_shared_time() -> None:
     spread = Histogram()
     for duration_ns in (0, MS, MS + 1, 30 * SECOND, 31 * SECOND):
         spread.note(duration_ns)

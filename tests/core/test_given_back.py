@@ -36,14 +36,14 @@ class Bench:
             self.do(events.LockRequested(OLD))
             self.now_ns += 20 * MS
             self.busy_ns += 20 * MS
-            told_ns = self.busy_ns if self.core.clients[OLD].version >= 3 else None
-            self.do(events.LockReleased(OLD, told_ns))
+            reported_ns = self.busy_ns if self.core.clients[OLD].version >= 3 else None
+            self.do(events.LockReleased(OLD, reported_ns))
             self.now_ns += 20 * MS
             self.do(events.Woken())
 
     def owed_ms(self) -> float:
         gpu = self.core.gpus[GPU]
-        self.core.look(gpu, self.now_ns)
+        self.core.advance_clock(gpu, self.now_ns)
         return lag.lag_ns(gpu, gpu.tenants["pod"], self.now_ns) / MS
 
     def given_back_ms(self, worked_ms: int) -> float:
@@ -86,7 +86,7 @@ def test_nothing_where_quotas_fill_the_gpu() -> None:
     assert bench.given_back_ms(380) == 0
 
 
-def test_who_tells_itself_is_billed_by_that() -> None:
+def test_a_client_that_reports_is_billed_by_its_report() -> None:
     bench = Bench(version=3)
     bench.hold(400)
     assert bench.given_back_ms(300) == 0
@@ -109,7 +109,7 @@ def test_a_present_hold_counts_and_a_place_in_line_is_kept_by_what_is_owed() -> 
     bench.do(events.WorkSampled(GPU, bench.now_ns, ((OLD, 0),)))
 
 
-def test_who_runs_beside_one_that_did_not_drain_is_billed_whole() -> None:
+def test_a_tenant_that_runs_beside_one_that_did_not_drain_is_billed_whole() -> None:
     bench = Bench()
     bench.hold(400)
     bench.do(events.LimitsSet("other", "ctl", None, 40))
@@ -119,5 +119,5 @@ def test_who_runs_beside_one_that_did_not_drain_is_billed_whole() -> None:
     for _ in range(2000):  # it never lets go
         bench.now_ns += MS
         bench.do(events.Woken())
-    assert bench.core.gpus[GPU].floor.undrained
+    assert bench.core.gpus[GPU].occupants.undrained
     assert bench.given_back_ms(0) == 0

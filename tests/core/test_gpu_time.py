@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core import events
-from nvshare.core.books.gpu_time import CROWD, MOST_SLOTS, SLOT_NS, SLOTS_TOLD
-from nvshare.core.books.slots import parts
-from tests.core.test_figures import GPU, MS, SECOND, Bench
+from nvshare.core.books.gpu_time import EXACT_MAX, MOST_SLOTS, SLOT_NS, SLOTS_REPORTED
+from nvshare.core.books.time_slots import parts
+from tests.core.bench import GPU, MS, SECOND, Bench
 
 
 def gpu_time_ms(bench: Bench, pod: str) -> float:
@@ -38,8 +38,8 @@ def test_when_they_had_work_decides(apart: bool) -> None:
     bench = Bench()
     together(bench, 2)
     worked = [0, 0]
-    early = ((1 << 100) - 1) << (SLOTS_TOLD - 200)
-    late = ((1 << 100) - 1) << (SLOTS_TOLD - 100)
+    early = ((1 << 100) - 1) << (SLOTS_REPORTED - 200)
+    late = ((1 << 100) - 1) << (SLOTS_REPORTED - 100)
     for _ in range(30):
         bench.pass_ms(100)
         for number, slots in enumerate((early, late if apart else early)):
@@ -55,7 +55,7 @@ def test_nobody_has_more_than_time_has_passed() -> None:
     together(bench, 2)
     bench.pass_ms(100)
     for worked_ns in (1 << 63, (1 << 64) - 1):
-        report(bench, 1, worked_ns, (1 << SLOTS_TOLD) - 1)
+        report(bench, 1, worked_ns, (1 << SLOTS_REPORTED) - 1)
         bench.pass_ms(100)
     bench.settle()
     assert 0 < gpu_time_ms(bench, "p1") <= 300
@@ -67,9 +67,9 @@ def test_slots_are_bounded_however_long_nobody_looks() -> None:
     together(bench, 1)
     for step in range(200):
         bench.pass_ms(100)
-        report(bench, 1, (step + 1) * 50 * MS, (1 << SLOTS_TOLD) - 1)
+        report(bench, 1, (step + 1) * 50 * MS, (1 << SLOTS_REPORTED) - 1)
     work = bench.scheduler.clients[1].work
-    assert work.slots.bit_length() <= MOST_SLOTS + SLOTS_TOLD
+    assert work.slots.bit_length() <= MOST_SLOTS + SLOTS_REPORTED
 
 
 @pytest.mark.parametrize("end_slot", [0, 1, 1 << 63, (1 << 64) - 1])
@@ -78,13 +78,13 @@ def test_slots_of_another_time_are_not_heard(end_slot: int) -> None:
     bench.now_ns += 100 * SECOND
     together(bench, 2)
     bench.pass_ms(100)
-    bench.do(events.BusyReported(1, 0, 0, 0, end_slot, (1 << SLOTS_TOLD) - 1))
+    bench.do(events.BusyReported(1, 0, 0, 0, end_slot, (1 << SLOTS_REPORTED) - 1))
     assert bench.scheduler.clients[1].work.slots == 0
 
 
 def test_a_crowd_has_what_there_is() -> None:
     bench = Bench()
-    count = CROWD + 4
+    count = EXACT_MAX + 4
     together(bench, count)
     for step in range(20):
         bench.pass_ms(100)
@@ -101,7 +101,7 @@ def test_what_the_card_spends_on_switching_is_taken_from_nvml() -> None:
     for step in range(100):
         bench.pass_ms(100)
         for key in (1, 2):
-            report(bench, key, (step + 1) * 100 * MS, (1 << SLOTS_TOLD) - 1)
+            report(bench, key, (step + 1) * 100 * MS, (1 << SLOTS_REPORTED) - 1)
         if step % 10 == 9:
             bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 450 * MS), (2, 450 * MS))))
     bench.settle()
@@ -124,14 +124,14 @@ def tells_alone(told_percent: int, nvml_percent: int, seconds: int) -> Bench:
 
 
 @pytest.mark.parametrize(("told", "nvml"), [(90, 10), (100, 50), (10, 90), (0, 60)])
-def test_who_is_alone_and_tells_what_cannot_be_is_set_right_by_nvml(told: int, nvml: int) -> None:
+def test_impossible_reports_of_a_lone_tenant_are_corrected_by_nvml(told: int, nvml: int) -> None:
     """Host functions, stopped programs, lies: within a percent of the time, and two seconds' worth of it."""
     bench = tells_alone(told, nvml, 100)
     assert abs(gpu_time_ms(bench, "p1") - nvml * 1000) <= 1000 + 2 * 10 * abs(told - nvml)
 
 
 @pytest.mark.parametrize("nvml", [29, 30, 31])
-def test_who_is_alone_knows_better_than_a_percent(nvml: int) -> None:
+def test_a_lone_tenants_report_is_more_exact_than_a_percent(nvml: int) -> None:
     bench = tells_alone(30, nvml, 100)
     assert gpu_time_ms(bench, "p1") == pytest.approx(30_000, rel=0.001)
 
@@ -145,7 +145,7 @@ def test_work_beside_others_keeps_its_place_while_one_is_alone_for_a_moment() ->
     bench = Bench()
     together(bench, 2)
     bench.pass_ms(100)
-    report(bench, 1, 50 * MS, ((1 << 100) - 1) << (SLOTS_TOLD - 100))
+    report(bench, 1, 50 * MS, ((1 << 100) - 1) << (SLOTS_REPORTED - 100))
     work = bench.scheduler.clients[1].work
     before, first_slot = work.slots, work.first_slot
     bench.scheduler.gpus[GPU].gpu_time.alone(bench.scheduler.clients[1], MS, bench.now_ns, bench.now_ns)
@@ -161,12 +161,12 @@ def test_two_processes_of_a_limited_pod_have_what_there_was_once() -> None:
     for step in range(20):
         bench.pass_ms(100)
         for key in (1, 2):
-            report(bench, key, (step + 1) * 100 * MS, ((1 << 200) - 1) << (SLOTS_TOLD - 200))
+            report(bench, key, (step + 1) * 100 * MS, ((1 << 200) - 1) << (SLOTS_REPORTED - 200))
     bench.settle()
     assert gpu_time_ms(bench, "pair") == pytest.approx(2000, rel=0.02)
 
 
-def test_who_cannot_tell_has_what_nvml_says_or_what_it_held() -> None:
+def test_a_client_that_cannot_report_has_what_nvml_reports_or_what_it_held() -> None:
     bench = Bench()
     bench.do(events.ClientRegistered(1, "p1", GPU, 2))
     bench.do(events.LockRequested(1))
@@ -260,7 +260,7 @@ class Older:
             self.bench.do(events.ClientRegistered(key, f"p{key}", GPU, 2))
         self.since_ns = self.bench.now_ns
         self.held_ns = dict.fromkeys(self.keys, 0)
-        self.told_ns = dict.fromkeys(self.keys, 0)
+        self.reported_ns = dict.fromkeys(self.keys, 0)
 
     def run(self, ms: int, nvml: bool = True, idle: bool = False) -> None:
         """What the card worked for them is what they held, divided, or nothing while they are idle."""
@@ -281,8 +281,8 @@ class Older:
                 self.look()
 
     def look(self) -> None:
-        worked = tuple((key, self.held_ns[key] - self.told_ns[key]) for key in self.keys)
-        self.told_ns = dict(self.held_ns)
+        worked = tuple((key, self.held_ns[key] - self.reported_ns[key]) for key in self.keys)
+        self.reported_ns = dict(self.held_ns)
         self.bench.do(events.WorkSampled(GPU, self.bench.now_ns, worked))
 
     def end(self) -> list[float]:

@@ -16,7 +16,7 @@ from nvshare.core.grant import (
     Grant,
     Kind,
     Lock,
-    Word,
+    Message,
     kind_of,
 )
 from nvshare.core.scheduler import Scheduler
@@ -59,17 +59,17 @@ class Situation:
     def grants(self) -> int:
         return self.core.clients[ME].grants
 
-    def say(self, word: Word) -> None:
+    def say(self, word: Message) -> None:
         counts = self.core.clients[ME].version >= 3
         busy_ns = MS if counts else None
-        if word is Word.REQUEST:
+        if word is Message.REQUEST:
             self.feed(events.LockRequested(ME))
-        elif word is Word.RELEASE or word is Word.RELEASE_ASKING:
-            again = word is Word.RELEASE_ASKING
+        elif word is Message.RELEASE or word is Message.RELEASE_ASKING:
+            again = word is Message.RELEASE_ASKING
             self.feed(events.LockReleased(ME, busy_ns, 0, again, self.grants() + 1 if counts else 0))
-        elif word is Word.CROSSED:
+        elif word is Message.CROSSED:
             self.feed(events.LockReleased(ME, busy_ns, 0, False, self.grants() + 2))
-        elif word is Word.WORKING:
+        elif word is Message.WORKING:
             self.feed(events.BusyReported(ME, 2 * MS, 0))
         else:
             self.feed(events.ClientDisconnected(ME))
@@ -77,7 +77,7 @@ class Situation:
     def bring_to(self, state: Grant) -> None:
         if state is Grant.ASKED:
             self.feed(events.LockRequested(ME))
-            self.say(Word.RELEASE)  # once granted, so that a lost grant can be found
+            self.say(Message.RELEASE)  # once granted, so that a lost grant can be found
             self.feed(events.LockRequested(OTHER))
         if state in (Grant.ASKED, Grant.GRANTED, Grant.DROPPED, Grant.DROPPED_ASKING):
             self.feed(events.LockRequested(ME))
@@ -89,7 +89,7 @@ class Situation:
             self.feed(events.LockRequested(ME))
         if state is Grant.RELEASED:
             self.feed(events.LockRequested(ME))
-            self.say(Word.RELEASE)
+            self.say(Message.RELEASE)
         if state in (Grant.OFF, Grant.RECALLED):
             self.feed(events.SchedulingSet(False))
         if state is Grant.RECALLED:
@@ -110,17 +110,17 @@ class Situation:
             return Grant.RECALLED
         return Grant.ASKED if client.wants else Grant.RELEASED
 
-    def words(self) -> list[Word]:
-        found: list[Word] = []
+    def words(self) -> list[Message]:
+        found: list[Message] = []
         for effect in self.told:
             if effect.client != ME:
                 continue
             if isinstance(effect, effects.Grant):
-                found.append(Word.LOCK_OK)
+                found.append(Message.LOCK_OK)
             elif isinstance(effect, effects.Drop):
-                found.append(Word.DROP)
-            elif isinstance(effect, effects.TellScheduling):
-                found.append(Word.SCHED_ON if effect.on else Word.SCHED_OFF)
+                found.append(Message.DROP)
+            elif isinstance(effect, effects.SendScheduling):
+                found.append(Message.SCHED_ON if effect.on else Message.SCHED_OFF)
         return found
 
 
@@ -128,17 +128,17 @@ def reachable(kind: Kind) -> list[Grant]:
     return [state for state in Grant if not (kind is Kind.COUNTING and state is Grant.RECALLED)]
 
 
-def sayable(kind: Kind) -> list[Word]:
+def sayable(kind: Kind) -> list[Message]:
     """An older client has no word for the others."""
-    mute = (Word.CROSSED, Word.WORKING, Word.RELEASE_ASKING) if kind is Kind.OLD else ()
-    return [word for word in SENT_BY_CLIENTS if word not in mute]
+    never_sent = (Message.CROSSED, Message.WORKING, Message.RELEASE_ASKING) if kind is Kind.OLD else ()
+    return [word for word in SENT_BY_CLIENTS if word not in never_sent]
 
 
 CASES = [(kind, state, word) for kind in Kind for state, word in product(reachable(kind), sayable(kind))]
 
 
 @pytest.mark.parametrize(("kind", "state", "word"), CASES, ids=lambda one: one.name)
-def test_every_word_in_every_state(kind: Kind, state: Grant, word: Word) -> None:
+def test_every_message_in_every_state(kind: Kind, state: Grant, word: Message) -> None:
     situation = Situation(kind)
     situation.bring_to(state)
     assert situation.state() is state
@@ -168,7 +168,7 @@ def test_nothing_is_sent_that_the_table_does_not_have(kind: Kind, state: Grant) 
 
 def test_the_tables_have_every_case() -> None:
     for kind in Kind:
-        assert set(DAEMON[kind]) == set(product(Grant, Word))
+        assert set(DAEMON[kind]) == set(product(Grant, Message))
         assert set(CLIENT[kind]) == set(product(Lock, SENT_TO_CLIENTS))
         for (_, word), step in DAEMON[kind].items():
             assert step.to is not None or word in SENT_TO_CLIENTS
@@ -225,9 +225,9 @@ def test_a_slow_client_of_an_old_dialect_is_not_granted_before_it_has_let_go() -
     situation.bring_to(Grant.DROPPED)
     situation.pass_time(5_000 * MS)
     assert situation.words() == []
-    situation.say(Word.RELEASE)
-    situation.say(Word.REQUEST)
-    while Word.LOCK_OK not in situation.words():
+    situation.say(Message.RELEASE)
+    situation.say(Message.REQUEST)
+    while Message.LOCK_OK not in situation.words():
         situation.pass_time(10 * MS)
     assert situation.state() is Grant.GRANTED
 

@@ -14,6 +14,7 @@ import pytest
 
 from nvshare.core import effects, events
 from nvshare.core.audit import SAMPLED
+from tests.samples import seeds
 
 from .clients import GIB, MS, SECOND, Clients
 from .waiting import bound_ns, check_deadline
@@ -75,7 +76,7 @@ class Liars:
         return events.MemoryUsed(self.some(), self.number(), self.number())
 
     def reserve(self) -> events.Event:
-        return events.MemoryAsked(self.some(), self.random.choice((1, 2, self.number())), self.number())
+        return events.MemoryRequested(self.some(), self.random.choice((1, 2, self.number())), self.number())
 
     def give_back(self) -> events.Event:
         return events.LeaseReturned(self.some(), self.random.choice((0, 1, 2, self.number())), self.number())
@@ -89,16 +90,16 @@ class Liars:
         return events.ClientRegistered(key, self.random.choice(self.pods), "GPU-0", version)
 
     def resume(self) -> events.Event | None:
-        former = self.some()
-        client = self.clients.core.clients.get(former)
+        previous = self.some()
+        client = self.clients.core.clients.get(previous)
         if client is None:
             return None
         self.clients.last_key += 1
-        self.keys[self.keys.index(former)] = self.clients.last_key
+        self.keys[self.keys.index(previous)] = self.clients.last_key
         numbers = (self.number(), self.number(), self.number(), self.number(), self.number())
         holds, wants = self.flag(), self.flag()
         return events.ClientResumed(
-            self.clients.last_key, client.tenant.pod, "GPU-0", former, holds, wants, *numbers
+            self.clients.last_key, client.tenant.pod, "GPU-0", previous, holds, wants, *numbers
         )
 
     def leave(self) -> events.Event:
@@ -117,7 +118,7 @@ class Liars:
         return events.WorkSampled("GPU-0", now_ns - self.random.randrange(SECOND), told)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(2, 6))
 def test_whatever_they_say_the_honest_are_served_in_time(seed: int) -> None:
     random = Random(seed)
     clients = Clients()

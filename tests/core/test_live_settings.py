@@ -47,7 +47,7 @@ def test_one_at_a_time_holds_for_those_that_run_together() -> None:
 
 
 def test_a_shorter_window_shows_what_it_covers() -> None:
-    """The former window's usage was shown against the new one's limit: 500 of 500 ms for a quota of 20 %."""
+    """Usage in the old window used to be shown against the new limit: 500 of 500 ms for a quota of 20 %."""
     clients = Clients()
     clients.limit("limited", 20)
     for pod in ("limited", "unlimited"):
@@ -78,7 +78,7 @@ def test_time_that_was_borrowed_is_not_owed_when_borrowing_ends(processes: int, 
     assert abs(had["pod"] - 20) < 1, f"{had}, owes {clients.tenant('pod').debt_ns / SECOND:.1f} s"
 
 
-def test_who_loses_its_quota_while_it_waits_is_not_owed_the_time_before() -> None:
+def test_a_tenant_that_loses_its_quota_while_it_waits_is_not_owed_the_time_before() -> None:
     """For minutes nobody was without a quota: the least share of that time is not due to the first who is.
 
     One that is deep in debt hides that the others are owed more than can be repaid.

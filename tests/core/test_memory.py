@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from nvshare.core.effects import Effect, RecallLease, Refused, Reserved, TellLease, TellMemoryLimit
+from nvshare.core.effects import Effect, GrantLease, RecallLease, Refused, Reserved, SendMemoryLimit
 from nvshare.core.memory import RECALL_TIMEOUT_NS, MemoryAccount
 
 MIB = 1 << 20
@@ -16,7 +16,7 @@ LIMIT = 100 * MIB
 def test_one_process_decides_alone() -> None:
     out: list[Effect] = []
     MemoryAccount(LIMIT).join(1, True, 0, out)
-    assert out == [TellLease(1, 1, LIMIT)]
+    assert out == [GrantLease(1, 1, LIMIT)]
 
 
 def test_no_limit_no_questions() -> None:
@@ -24,7 +24,7 @@ def test_no_limit_no_questions() -> None:
     account = MemoryAccount(0)
     account.join(1, True, 0, out)
     account.join(2, True, 0, out)
-    assert out == [TellLease(1, 1, None), TellLease(2, 1, None)]
+    assert out == [GrantLease(1, 1, None), GrantLease(2, 1, None)]
 
 
 def test_a_second_process_recalls_the_lease_to_what_is_used() -> None:
@@ -88,7 +88,7 @@ def test_memory_counts_until_the_process_is_gone() -> None:
     assert out == [Refused(2, 1, LIMIT, LIMIT, MIB)], "it may still allocate up to its lease"
     out.clear()
     account.leave(1, 0, out)
-    assert out == [TellLease(2, 1, LIMIT)], "alone again: a lease again"
+    assert out == [GrantLease(2, 1, LIMIT)], "alone again: a lease again"
 
 
 def test_lowering_evicts_nothing_and_refuses_the_next() -> None:
@@ -98,19 +98,19 @@ def test_lowering_evicts_nothing_and_refuses_the_next() -> None:
     account.report(1, 80 * MIB, 0, 0, out)
     out.clear()
     account.set_limit(50 * MIB, 0, out)
-    assert out == [TellMemoryLimit(1, 50 * MIB), TellLease(1, 2, 50 * MIB)]
+    assert out == [SendMemoryLimit(1, 50 * MIB), GrantLease(1, 2, 50 * MIB)]
     assert account.used_bytes == 80 * MIB
 
 
-def test_clients_that_cannot_ask_are_told_their_part() -> None:
+def test_clients_that_cannot_ask_are_sent_their_part() -> None:
     out: list[Effect] = []
     account = MemoryAccount(LIMIT)
     account.join(1, False, 0, out)
-    assert out == [TellMemoryLimit(1, LIMIT)]
+    assert out == [SendMemoryLimit(1, LIMIT)]
     account.report(1, 40 * MIB, 0, 0, out)
     out.clear()
     account.join(2, False, 0, out)
-    assert out == [TellMemoryLimit(1, 70 * MIB), TellMemoryLimit(2, 30 * MIB)]
+    assert out == [SendMemoryLimit(1, 70 * MIB), SendMemoryLimit(2, 30 * MIB)]
     assert account.charged_bytes == LIMIT
 
 
@@ -200,7 +200,7 @@ def _live(process: _Process, random: Random, outbox: list[tuple[int, str, tuple[
     size = random.choice((1, 7, 30)) * MIB
     if process.inbox and random.random() < 0.5:
         effect = process.inbox.pop(0)
-        if isinstance(effect, TellLease):
+        if isinstance(effect, GrantLease):
             process.lease, process.generation = effect.lease_bytes, effect.generation
         elif isinstance(effect, RecallLease):
             process.lease = 0  # from now on it asks
@@ -221,9 +221,20 @@ def _live(process: _Process, random: Random, outbox: list[tuple[int, str, tuple[
         outbox.append((process.key, "report", (process.used, process.seq)))
 
 
-def test_who_must_ask_is_told_the_limit_it_asks_under() -> None:
+def test_a_client_that_must_ask_is_sent_the_limit() -> None:
     out: list[Effect] = []
     account = MemoryAccount(LIMIT)
     account.join(1, True, 0, out)
     account.join(2, True, 0, out)
-    assert out == [TellLease(1, 1, LIMIT), TellMemoryLimit(2, LIMIT), RecallLease(1, 1)]
+    assert out == [GrantLease(1, 1, LIMIT), SendMemoryLimit(2, LIMIT), RecallLease(1, 1)]
+
+
+def test_a_lost_connection_without_a_lease_stays_charged_what_it_used() -> None:
+    out: list[Effect] = []
+    account = MemoryAccount(LIMIT)
+    account.join(1, True, 0, out)
+    account.join(2, True, 0, out)
+    account.lease_returned(1, 1, 3 * MIB, 0, out)
+    account.disconnect(1)
+    account.set_limit(2 * LIMIT, 0, out)
+    assert account.shares[1].charge_bytes == 3 * MIB, "it cannot take more without asking"

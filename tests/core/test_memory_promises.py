@@ -10,12 +10,12 @@ LIMIT = 10 * GIB
 
 
 def leases(wanted: list[effects.Effect]) -> list[int]:
-    return [effect.client for effect in wanted if isinstance(effect, effects.TellLease)]
+    return [effect.client for effect in wanted if isinstance(effect, effects.GrantLease)]
 
 
 def reserve(clients: Clients, key: int, seq: int, gib: int) -> list[effects.Effect]:
     """The answers to a question, without hints and the like."""
-    wanted = clients.feed(events.MemoryAsked(key, seq, gib * GIB))
+    wanted = clients.feed(events.MemoryRequested(key, seq, gib * GIB))
     return [effect for effect in wanted if isinstance(effect, effects.Reserved | effects.Refused)]
 
 
@@ -50,13 +50,13 @@ def test_nobody_is_leased_the_limit_while_one_that_had_it_is_not_back() -> None:
     assert reserve(clients, sibling, 2, 2) == [effects.Reserved(sibling, 2, 2 * GIB, LIMIT)]
 
 
-def test_one_that_cannot_ask_is_charged_what_it_was_told() -> None:
+def test_a_client_that_cannot_ask_is_charged_the_limit_it_was_sent() -> None:
     """It was told 5 GiB, said that it used 1, and the other 4 were given away though it could take them."""
     clients = Clients()
     clients.limit("pod", memory_bytes=LIMIT)
-    mute = clients.register("pod", version=2)
+    older = clients.register("pod", version=2)
     asks = clients.register("pod")
-    clients.feed(events.MemoryUsed(mute, GIB))
+    clients.feed(events.MemoryUsed(older, GIB))
     clients.run(MS)
     assert clients.tenant("pod").charged_bytes == 5 * GIB
     assert reserve(clients, asks, 1, 9) == [effects.Refused(asks, 1, LIMIT, 5 * GIB, 9 * GIB)]
@@ -123,20 +123,20 @@ def test_what_one_has_that_is_not_back_is_given_to_nobody_however_long_it_takes(
     assert reserve(clients, back, 2, 4) == [effects.Reserved(back, 2, 4 * GIB, LIMIT)]
 
 
-def test_one_that_cannot_ask_counts_with_all_it_may_have_been_told_until_it_is_gone() -> None:
+def test_a_client_that_cannot_ask_counts_with_its_largest_limit_until_it_is_gone() -> None:
     """It was told that it may have more after the checkpoint: 12 of 8 GiB could be had by the pod."""
     clients = Clients()
     clients.limit("pod", memory_bytes=LIMIT)
-    mute, other = clients.register("pod", version=2), clients.register("pod", version=2)
+    older, other = clients.register("pod", version=2), clients.register("pod", version=2)
     written_down = clients.core.checkpoint(clients.now_ns)
     told = clients.feed(events.ProcessGone(other))
-    assert effects.TellMemoryLimit(mute, LIMIT) in told
+    assert effects.SendMemoryLimit(older, LIMIT) in told
     clients.restart(10 * MS, written_down)
-    clients.feed(events.FormerGone(other, "GPU-0"))
+    clients.feed(events.ResumeCancelled(other, "GPU-0"))
     sibling = clients.register("pod")
     clients.run(6 * SECOND)
     assert reserve(clients, sibling, 1, 1) == [effects.Refused(sibling, 1, LIMIT, LIMIT, GIB)]
-    gone = clients.feed(events.FormerGone(mute, "GPU-0"))
+    gone = clients.feed(events.ResumeCancelled(older, "GPU-0"))
     assert leases(gone) == [sibling]
 
 
@@ -147,8 +147,8 @@ def test_what_one_that_cannot_ask_took_meanwhile_is_not_given_to_another() -> No
     first = clients.register("pod", version=2)
     second = clients.register("pod", version=2)
     told = clients.feed(events.MemoryUsed(first, 8 * GIB))
-    assert effects.TellMemoryLimit(first, 9 * GIB) in told
-    assert effects.TellMemoryLimit(second, GIB) in told
+    assert effects.SendMemoryLimit(first, 9 * GIB) in told
+    assert effects.SendMemoryLimit(second, GIB) in told
 
 
 def test_many_questions_are_answered_a_few_at_a_time() -> None:
@@ -175,7 +175,7 @@ def test_many_questions_are_answered_a_few_at_a_time() -> None:
     assert order == [*((seq, asker) for seq in range(1, 41) for asker in askers), (99, askers[0])]
 
 
-def test_a_question_is_answered_before_who_asks_gives_up_waiting() -> None:
+def test_a_request_is_answered_before_its_client_gives_up() -> None:
     """A client decides alone after 5 s; what a lease that was not given back leaves was told too late."""
     clients = Clients()
     clients.limit("pod", memory_bytes=LIMIT)

@@ -57,7 +57,7 @@ def at_once(past: list[tuple[events.Event, int]]) -> list[GpuCopy]:
     for event, now_ns in past:
         scheduler.handle(event, now_ns)
     gpus = scheduler.gpus.values()
-    return [plain(observe(gpu, 0, scheduler.look(gpu, past[-1][1]))) for gpu in gpus]
+    return [plain(observe(gpu, 0, scheduler.advance_clock(gpu, past[-1][1]))) for gpu in gpus]
 
 
 def plain(copy: GpuCopy) -> GpuCopy:
@@ -79,7 +79,7 @@ def test_what_happens_while_it_is_made_is_not_in_it(seed: int) -> None:
             if chance.random() < 0.1:
                 next(copying, None)
         if chance.random() < 0.05:  # as control pages and checkpoints do
-            scheduler.look(chance.choice(list(scheduler.gpus.values())), now_ns)
+            scheduler.advance_clock(chance.choice(list(scheduler.gpus.values())), now_ns)
     scheduler.handle(events.SettingsChanged(Settings(compute_window_ns=5_000 * MS)), story[-1][1])
     assert len(made) > 2
     for past, observation, copying in made:
@@ -89,7 +89,7 @@ def test_what_happens_while_it_is_made_is_not_in_it(seed: int) -> None:
     assert scheduler.observations.open == []
 
 
-def test_who_has_nothing_to_do_with_a_gpu_leaves_it_for_later() -> None:
+def test_what_does_not_concern_a_gpu_is_left_for_later() -> None:
     """A message of one GPU's client copies that GPU and no other."""
     scheduler = Scheduler()
     for gpu in GPUS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -61,11 +62,17 @@ def is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def owners() -> dict[str, set[Path]]:
     """By field, the modules that define a class with it."""
     found: dict[str, set[Path]] = {}
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ClassDef):
                 for field in fields_of(node):
                     found.setdefault(field, set()).add(path)
@@ -119,20 +126,20 @@ def strangers(tree: ast.AST, path: Path, owned: dict[str, set[Path]]) -> list[st
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_writes_only_fields_of_its_own_classes(path: Path) -> None:
-    assert strangers(ast.parse(path.read_text()), path, owners()) == []
+    assert strangers(tree_of(path), path, owners()) == []
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "gpu.floor.holder = None",
+        "gpu.occupants.holder = None",
         "tenant.account.virtual_ns += 1",
-        "gpu.floor.group[tenant] = None",
-        "del gpu.residence.outside[tenant]",
-        "gpu.line.arrivals.append(tenant)",
+        "gpu.occupants.group[tenant] = None",
+        "del gpu.resident_set.outside[tenant]",
+        "gpu.queue.arrivals.append(tenant)",
         "tenant.gate.wanting, x = 1, 2",
         "setattr(tenant.seat, 'since_ns', 1)",
-        "heapq.heappush(gpu.idlers._heap, tenant)",
+        "heapq.heappush(gpu.idle_tenants._heap, tenant)",
         "for gpu.pace.turn_ns in (1, 2): pass",
     ],
 )
@@ -142,7 +149,7 @@ def test_every_way_of_writing_is_seen(line: str) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_class_has_more_attributes_than_a_reader_can_keep_in_mind(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ClassDef):
             if is_value(node):
                 continue
@@ -152,16 +159,18 @@ def test_no_class_has_more_attributes_than_a_reader_can_keep_in_mind(path: Path)
 
 def test_policies_have_no_state_of_their_own() -> None:
     for path in sorted((ROOT / "policy").glob("*.py")):
-        tree = ast.parse(path.read_text())
+        tree = tree_of(path)
         assert not [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)], path.name
 
 
 def test_only_one_function_moves_a_tenant() -> None:
-    """``Tenant.stand`` is called in one place, and so is each book's putting and taking."""
+    """``Tenant.enter_state`` is called in one place, and so is each book's putting and taking."""
     callers = {
         path.name
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "stand"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "enter_state"
     }
     assert callers == {"gpu.py"}

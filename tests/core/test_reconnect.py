@@ -1,4 +1,4 @@
-"""A process that comes back on a new connection, from this daemon or a former one, takes nobody's time."""
+"""A process that comes back on a new connection, from this daemon or a previous one, takes nobody's time."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def test_a_process_that_comes_back_leaves_its_memory_to_nobody() -> None:
     clients.feed(events.LeaseReturned(large, 1, 8 * GIB))
     assert clients.tenant("pod").charged_bytes == 8 * GIB
     told = clients.feed(events.ClientResumed(99, "pod", "GPU-0", large, False, False, 0, 8 * GIB))
-    assert not [effect for effect in told if isinstance(effect, effects.TellLease)], f"{told}"
+    assert not [effect for effect in told if isinstance(effect, effects.GrantLease)], f"{told}"
     assert clients.tenant("pod").charged_bytes == 8 * GIB
-    refused = clients.feed(events.MemoryAsked(sibling, 1, 3 * GIB))
+    refused = clients.feed(events.MemoryRequested(sibling, 1, 3 * GIB))
     assert effects.Refused(sibling, 1, 10 * GIB, 8 * GIB, 3 * GIB) in refused
 
 
@@ -136,7 +136,7 @@ def test_a_restart_bills_a_pod_of_several_processes_once() -> None:
     assert abs(billed_ns - had_ns) < 10 * MS, f"{billed_ns / SECOND:.2f} s billed for {had_ns / SECOND:.2f} s"
 
 
-def test_a_tenant_of_a_former_daemon_that_nobody_needs_is_forgotten() -> None:
+def test_a_tenant_of_a_previous_daemon_that_nobody_needs_is_forgotten() -> None:
     """All its processes had ended, and what it owed was repaid while others were waited for: it stayed."""
     clients = two_of_fifty()
     stays, ends = clients.register("p"), clients.register("q", always_busy=False)
@@ -152,7 +152,7 @@ def test_a_tenant_of_a_former_daemon_that_nobody_needs_is_forgotten() -> None:
     assert known == ["p"], f"{known} after a minute"
 
 
-def test_one_that_was_told_to_wait_for_memory_is_told_when_there_is_some() -> None:
+def test_a_client_that_waits_for_memory_is_notified_when_there_is_some() -> None:
     """It came back on another connection while it waited, and MEM_AVAILABLE was never sent."""
     clients = Clients()
     inside = clients.register("inside", used_bytes=9 * GIB)
@@ -176,7 +176,7 @@ def test_a_holder_that_comes_back_is_told_that_others_wait() -> None:
     assert clients.holders() == {"p"}
     busy_ns = clients.busy_ns(clients.here[first])
     told = clients.feed(events.ClientResumed(99, "p", "GPU-0", first, True, False, busy_ns, 0))
-    hints = [effect.others_wait for effect in told if isinstance(effect, effects.TellHints)]
+    hints = [effect.others_wait for effect in told if isinstance(effect, effects.SendHints)]
     assert hints[-1:] == [True], f"{told}"
 
 
@@ -202,7 +202,7 @@ def _alone(percent: int = 10) -> Scheduler:
 
 
 @pytest.mark.parametrize("how", ["off and on", "reconnect"])
-def test_a_hold_that_ends_without_a_word_is_billed_as_it_was_expected_to_be(how: str) -> None:
+def test_a_hold_that_ends_without_a_report_is_billed_as_expected(how: str) -> None:
     """All of a hold of a minute was billed to a process that worked in a twentieth of it."""
     core = _alone()
     busy_ns, now_ns = _half_idle(core, 2 * SECOND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core import effects, events
-from nvshare.core.books.returning import WAIT_NS
+from nvshare.core.books.resuming_clients import WAIT_NS
 from nvshare.core.scheduler import Scheduler
 from nvshare.core.view.checkpoint import Gathering
 from nvshare.core.view.snapshot import Checkpoint
@@ -62,7 +62,7 @@ def test_the_holder_goes_on_holding_and_nothing_exclusive_is_granted_before_all_
     assert grants(resume(core, 2, "b", now_ns, wants=True)) == []
     assert grants(core.handle(events.Woken(), now_ns + 4 * SECOND)) == []
     resume(core, 1, "a", now_ns + 4 * SECOND, holds=True)
-    assert core.gpus["GPU-0"].floor.holder is core.gpus["GPU-0"].tenants["a"]
+    assert core.gpus["GPU-0"].occupants.holder is core.gpus["GPU-0"].tenants["a"]
     assert core.snapshot(now_ns + 4 * SECOND).gpus[0].running_clients == 1
 
 
@@ -76,7 +76,7 @@ def test_after_five_seconds_the_missing_are_not_waited_for(model: Model) -> None
 def test_a_dead_one_is_not_waited_for(model: Model) -> None:
     core, now_ns = restarted(model)
     resume(core, 2, "b", now_ns, wants=True)
-    assert grants(core.handle(events.FormerGone(1, "GPU-0"), now_ns + MS)) == [102]
+    assert grants(core.handle(events.ResumeCancelled(1, "GPU-0"), now_ns + MS)) == [102]
 
 
 def test_what_was_busy_while_nobody_was_there_is_billed_once(model: Model) -> None:
@@ -109,7 +109,7 @@ def test_limits_written_down_are_those_of_the_last_moment() -> None:
     for pod in ("a", "b", "withdrawn"):
         model.limit(pod, 30)
         model.register(pod)
-    gathering = Gathering(model.core, lambda gpu: model.core.look(gpu, model.now_ns), model.now_ns)
+    gathering = Gathering(model.core, lambda gpu: model.core.advance_clock(gpu, model.now_ns), model.now_ns)
     steps = gathering.steps()
     next(steps)
     model.limit("a", 10)
@@ -134,7 +134,7 @@ def test_books_written_down_in_steps_are_of_one_moment_for_each_tenant() -> None
     model.request(second)
     model.pass_time(5 * MS)
     began_ns = model.now_ns
-    gathering = Gathering(model.core, lambda gpu: model.core.look(gpu, model.now_ns), began_ns)
+    gathering = Gathering(model.core, lambda gpu: model.core.advance_clock(gpu, model.now_ns), began_ns)
     steps = gathering.steps()
     expected = model.core.checkpoint(began_ns)
     next(steps)
@@ -168,7 +168,7 @@ def test_books_written_down_in_steps_are_of_one_moment_for_each_tenant() -> None
 def lines_of_the_last_moment(newcomers: int) -> int:
     model = Model()
     model.register("pod")
-    gathering = Gathering(model.core, lambda gpu: model.core.look(gpu, model.now_ns), model.now_ns)
+    gathering = Gathering(model.core, lambda gpu: model.core.advance_clock(gpu, model.now_ns), model.now_ns)
     steps = gathering.steps()
     next(steps)
     for _ in range(newcomers):
@@ -188,7 +188,7 @@ def test_newcomers_are_written_down_once_each() -> None:
 def test_a_crowd_of_new_tenants_is_not_left_to_the_last_moment() -> None:
     model = Model()
     model.register("first")
-    gathering = Gathering(model.core, lambda gpu: model.core.look(gpu, model.now_ns), model.now_ns)
+    gathering = Gathering(model.core, lambda gpu: model.core.advance_clock(gpu, model.now_ns), model.now_ns)
     steps = gathering.steps()
     next(steps)
     for number in range(100):

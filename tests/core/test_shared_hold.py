@@ -46,7 +46,7 @@ def test_one_after_the_other_is_billed_whole(model: Model) -> None:
     assert billed_ms(model) == 8, "from the first one's first launch on"
 
 
-def test_whoever_cannot_tell_is_billed_by_the_hold(model: Model) -> None:
+def test_a_client_that_cannot_report_is_billed_for_its_hold(model: Model) -> None:
     told, silent = model.register("pair"), model.register("pair", version=2)
     model.request(told)
     model.request(silent)

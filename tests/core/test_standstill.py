@@ -54,7 +54,7 @@ def test_shares_after_a_standstill_are_those_before(percents: tuple[int, int], h
         assert had["pod-1"] == pytest.approx(percents[1], abs=2)
 
 
-def test_without_being_told_the_core_bills_the_holder() -> None:
+def test_without_a_standstill_event_the_core_bills_the_holder() -> None:
     """Whoever drives the core and is late for another reason has no excuse."""
     clients, _ = two_limited(30, 60)
     clients.run(5 * SECOND)
@@ -83,7 +83,7 @@ def test_tenants_without_a_quota_are_neither_billed_nor_owed() -> None:
     assert had["other"] == pytest.approx(30, abs=2)
 
 
-def test_what_was_held_while_nothing_was_told_is_no_bill_either() -> None:
+def test_what_was_held_without_reports_is_no_bill_either() -> None:
     """Clients of older versions are billed by what they held."""
     clients = Clients()
     clients.limit("old", 30)
@@ -194,7 +194,7 @@ def test_those_without_a_quota_have_had_nothing_of_each_others_time() -> None:
     assert clients.tenant("free").lag_ns == pytest.approx(before_ns, abs=SECOND), "15 s were left out"
 
 
-def test_clients_of_a_former_daemon_may_come_back_for_as_long_as_if_it_had_not_stood_still() -> None:
+def test_a_standstill_does_not_shorten_the_wait_for_resuming_clients() -> None:
     clients, keys = two_limited(30, 60)
     clients.run(5 * SECOND)
     run_until_held_by(clients, "pod-0")
@@ -214,7 +214,7 @@ def test_a_recall_of_memory_is_waited_for_as_long_as_if_nobody_had_stood_still()
     clients = Clients()
     clients.limit("pod", memory_bytes=GIB)
     first, second = clients.register("pod"), clients.register("pod")
-    assert clients.feed(events.MemoryAsked(second, 1, GIB // 2)) == []
+    assert clients.feed(events.MemoryRequested(second, 1, GIB // 2)) == []
     clients.run(SECOND)
     clients.stand_still(STANDSTILL_NS)
     clients.run(50 * MS)

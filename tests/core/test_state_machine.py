@@ -26,9 +26,9 @@ class CoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.model = Model()
 
-    @initialize(mode=st.sampled_from(("auto", "serial", "concurrent")), floor=st.sampled_from((0, 5, 30)))
-    def configure(self, mode: Literal["auto", "serial", "concurrent"], floor: int) -> None:
-        self.model = Model(Settings(scheduling_mode=mode, unlimited_min_percent=floor))
+    @initialize(mode=st.sampled_from(("auto", "serial", "concurrent")), occupants=st.sampled_from((0, 5, 30)))
+    def configure(self, mode: Literal["auto", "serial", "concurrent"], occupants: int) -> None:
+        self.model = Model(Settings(scheduling_mode=mode, unlimited_min_percent=occupants))
 
     def pick(self, number: int, *words: str) -> int | None:
         keys = [

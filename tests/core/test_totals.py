@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core import events
-from nvshare.core.books.gpu_time import SLOT_NS, SLOTS_TOLD
+from nvshare.core.books.gpu_time import SLOT_NS, SLOTS_REPORTED
 from nvshare.core.books.pod_figures import HERE
 from nvshare.core.view.snapshot import Checkpoint
-from tests.core.test_figures import GIB, GPU, MS, SECOND, Bench
+from tests.core.bench import GIB, GPU, MS, SECOND, Bench
 
 
 def shown(bench: Bench, pod: str) -> dict[str, int]:
@@ -34,8 +34,8 @@ def successor(bench: Bench, checkpoint: Checkpoint | None = None, away_ms: int =
 
 
 def resume(bench: Bench, key: int, pod: str, worked_ms: int, holds: bool = False) -> None:
-    told_ns = worked_ms * MS
-    bench.do(events.ClientResumed(key, pod, GPU, key, holds, False, told_ns, 0, worked_ns=told_ns))
+    reported_ns = worked_ms * MS
+    bench.do(events.ClientResumed(key, pod, GPU, key, holds, False, reported_ns, 0, worked_ns=reported_ns))
 
 
 class Turns:
@@ -153,7 +153,7 @@ def test_after_a_crash_what_was_counted_since_the_checkpoint_is_counted_again() 
             assert -SECOND <= now[name] - before[number][name] <= 0, name
 
 
-def test_who_ran_at_once_shares_the_time_without_a_daemon() -> None:
+def test_tenants_that_ran_together_share_the_time_without_a_daemon() -> None:
     bench = Bench()
     for key in (1, 2):
         bench.client(key, f"p{key}")
@@ -185,7 +185,7 @@ def test_a_pod_that_died_with_nobody_watching_keeps_its_totals() -> None:
     assert sum(gone.wait_counts) == before["waits"]
 
 
-def test_totals_wait_for_those_who_may_come_back() -> None:
+def test_totals_wait_for_those_that_may_come_back() -> None:
     """Until a pod's processes have told what they did since the checkpoint its totals lack that."""
     bench = Bench()
     for key, pod in ((1, "a"), (2, "a"), (3, "b")):
@@ -238,8 +238,8 @@ def test_nvml_counts_nothing_again_that_a_client_told_when_it_resumed() -> None:
     resume(after, 1, "a", 1000, holds=True)
     for step in range(1, 31):
         after.pass_ms(100)
-        told_ns = (1000 + 100 * step) * MS
-        after.do(events.BusyReported(1, told_ns, 0, told_ns))
+        reported_ns = (1000 + 100 * step) * MS
+        after.do(events.BusyReported(1, reported_ns, 0, reported_ns))
         if step % 10 == 3:  # of the second before: at first 0.7 s of it without a daemon
             after.do(events.WorkSampled(GPU, after.now_ns, ((1, SECOND),)))
     after.settle()
@@ -263,10 +263,10 @@ def test_what_was_counted_too_much_is_made_up_for_by_the_next_daemon() -> None:
     assert shown(after, "a")["gpu_time"] == 140 * MS
 
 
-def test_who_shared_the_card_is_taken_to_have_shared_it_while_nobody_was_there() -> None:
+def test_a_tenant_that_shared_the_card_is_taken_to_have_shared_it_while_nobody_was_there() -> None:
     """Two that have work half of the time, at the same time: each has had a quarter of it."""
     bench = Bench()
-    half = ((1 << 100) - 1) << (SLOTS_TOLD - 100)
+    half = ((1 << 100) - 1) << (SLOTS_REPORTED - 100)
     for key in (1, 2):
         bench.client(key, f"p{key}")
         bench.do(events.LockRequested(key))

@@ -6,7 +6,7 @@ import pytest
 
 from nvshare.core import effects, events
 from nvshare.core.effects import DropReason
-from nvshare.core.policy.gates import LIMITED_PRESENT
+from nvshare.core.policy.hints import LIMITED_PRESENT
 from nvshare.core.settings import Settings
 
 from .model import GIB, MS, SECOND, Model
@@ -253,7 +253,7 @@ def test_small_requests_overtake_a_big_one_for_ten_seconds() -> None:
     assert grants(model.release(keys[1], MS)) == [big]
 
 
-def test_who_grows_over_the_limit_pushes_out_those_who_do_not_run() -> None:
+def test_a_member_that_grows_over_the_limit_pushes_out_idle_members() -> None:
     model = Model()
     for pod in ("a", "b"):
         model.limit(pod, 50)
@@ -300,7 +300,7 @@ def test_turn_and_queue_place_end_with_the_connection_memory_with_the_process() 
     assert tenant.used_bytes == 5 * GIB
     assert model.core.snapshot(model.now_ns).gpus[0].running_clients == 0
     model.step(events.ProcessGone(key))
-    assert model.tenant("a").lodging.used_bytes == 0
+    assert model.tenant("a").footprint.used_bytes == 0
 
 
 def test_v2_clients_are_billed_by_what_they_held() -> None:
@@ -318,13 +318,13 @@ def test_hints_reach_v3_holders_only_and_only_when_they_change() -> None:
     model.limit("b", 50)
     new, old = model.register("a"), model.register("b", version=2)
     granted = model.request(new)
-    hints = [effect for effect in granted if isinstance(effect, effects.TellHints)]
+    hints = [effect for effect in granted if isinstance(effect, effects.SendHints)]
     waits = model.request(old)
-    hints += [effect for effect in waits if isinstance(effect, effects.TellHints)]
-    assert hints == [effects.TellHints(new, True, True, False)]
+    hints += [effect for effect in waits if isinstance(effect, effects.SendHints)]
+    assert hints == [effects.SendHints(new, True, True, False)]
 
 
-def test_who_waits_for_memory_does_not_make_holders_let_go_at_every_gap() -> None:
+def test_a_tenant_that_waits_for_memory_does_not_make_holders_let_go_at_every_gap() -> None:
     model = Model()
     model.limit("a", 50)
     model.limit("b", 50)
@@ -334,7 +334,7 @@ def test_who_waits_for_memory_does_not_make_holders_let_go_at_every_gap() -> Non
     model.request(holder)
     waits = model.request(outside)
     assert effects.WaitForMemory(outside) in waits
-    assert not any(isinstance(effect, effects.TellHints) and effect.others_wait for effect in waits)
+    assert not any(isinstance(effect, effects.SendHints) and effect.others_wait for effect in waits)
     model.step(events.BusyReported(holder, MS, 2 * MS), 5 * MS)
     assert model.open_gates() == [holder], "a pause of two milliseconds is no reason to swap 12 GiB"
 
@@ -346,8 +346,8 @@ def test_queues_are_kept_short_while_somebody_waits_for_memory() -> None:
     for key in (first, second):
         model.use(key, 12 * GIB)
     model.request(first)
-    assert not model.gpu().hinted.limited_present
-    told = [effect for effect in model.request(second) if isinstance(effect, effects.TellHints)]
+    assert not model.gpu().sent_hints.limited_present
+    told = [effect for effect in model.request(second) if isinstance(effect, effects.SendHints)]
     assert {effect.client: effect.limited_present for effect in told}[first]
     model.pass_time(SECOND + MS)
     model.release(first, MS, again=True)

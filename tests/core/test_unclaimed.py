@@ -20,10 +20,10 @@ def indebted(now_ns: int) -> Scheduler:
     return scheduler
 
 
-def successor(former: Scheduler, now_ns: int, checkpoint_ns: int) -> Scheduler:
+def successor(previous: Scheduler, now_ns: int, checkpoint_ns: int) -> Scheduler:
     scheduler = Scheduler()
     scheduler.handle(events.GpuSeen("gpu", 1 << 34), now_ns)
-    scheduler.handle(events.Restored(former.checkpoint(checkpoint_ns)), now_ns)
+    scheduler.handle(events.Restored(previous.checkpoint(checkpoint_ns)), now_ns)
     return scheduler
 
 

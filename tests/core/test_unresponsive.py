@@ -39,7 +39,7 @@ def one_that_hangs(model: Model) -> tuple[int, int]:
     return hung, other
 
 
-def test_who_does_not_drain_is_named_after_the_drop_timeout_and_again() -> None:
+def test_a_tenant_that_does_not_drain_is_named_after_the_drop_timeout_and_again() -> None:
     model = Watched()
     hung, other = one_that_hangs(model)
     model.pass_time(5 * SECOND)
@@ -127,7 +127,7 @@ class DeepQueue(Watched):
                 self.release(self.limited, MS, again=True)
 
 
-def test_who_queued_before_it_was_told_to_keep_its_queue_short_has_a_minute_to_drain() -> None:
+def test_a_client_with_a_long_queue_from_before_quotas_has_a_minute_to_drain() -> None:
     model = DeepQueue()
     model.go_on(55)
     assert model.clients[model.deep].holds
@@ -234,14 +234,14 @@ class Slow(Watched):
             self.request(self.honest)  # another thread stands at the gate
 
 
-def test_who_is_slowed_by_tenants_that_never_let_go_is_not_named_for_them() -> None:
+def test_a_tenant_slowed_by_others_that_never_let_go_is_not_named() -> None:
     model = Slow(squatters=8)
     model.run(60)
     assert model.squatters > 8, "those that never let go are found all the same"
     assert model.honest not in model.complained_of()
 
 
-def test_who_remains_when_one_was_named_has_a_grace_period_more() -> None:
+def test_when_an_unresponsive_tenant_is_gone_the_others_get_a_grace_period() -> None:
     model = Watched()
     keys = []
     for number in range(3):

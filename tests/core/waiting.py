@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nvshare.core.scheduler import Scheduler
-from nvshare.core.standing import ASKING, DRAINING, IN_LINE, OUTSIDE
+from nvshare.core.tenant_state import ASKING, DRAINING, OUTSIDE, QUEUED
 
 
 def waiting(core: Scheduler) -> list[str]:
@@ -11,8 +11,8 @@ def waiting(core: Scheduler) -> list[str]:
     found = []
     for gpu in core.gpus.values():
         for tenant in gpu.tenants.values():
-            if core.on and tenant.standing in (ASKING, IN_LINE, OUTSIDE, DRAINING):
-                found.append(f"{tenant.pod} on {gpu.key} is {tenant.standing}")
+            if core.on and tenant.state in (ASKING, QUEUED, OUTSIDE, DRAINING):
+                found.append(f"{tenant.pod} on {gpu.key} is {tenant.state}")
             found += [
                 f"{share.client} of {tenant.pod} has asked for memory"
                 for share in tenant.memory.shares.values()

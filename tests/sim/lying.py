@@ -130,7 +130,7 @@ class LyingProcess(Process):
         used_bytes = random.choice((0, HUGE, random.getrandbits(40)))
         seq = random.choice((0, 1, random.getrandbits(63)))
         self.say(events.MemoryUsed(self.key, used_bytes, seq), now_ns)
-        self.say(events.MemoryAsked(self.key, seq, random.choice((0, GIB, HUGE))), now_ns)
+        self.say(events.MemoryRequested(self.key, seq, random.choice((0, GIB, HUGE))), now_ns)
         self.say(events.LeaseReturned(self.key, random.randrange(5), used_bytes), now_ns)
 
     def resumes_at_random(self, now_ns: int) -> None:
@@ -174,14 +174,14 @@ class LiarsWorld(World):
 
     def begin_anew(self, process: LyingProcess, now_ns: int) -> None:
         """As another process of another pod, which owes nothing for the lies of the last."""
-        former, pod = process.key, process.pod
+        previous, pod = process.key, process.pod
         process.device.catch_up(now_ns)
         process.gate_open = process.draining = process.asked = False
         process.demand_ns = process.position_ns
         process.device.work(process, now_ns)
-        self.processes.pop(former, None)
-        self.tell(events.ClientDisconnected(former), now_ns)
-        self.tell(events.ProcessGone(former), now_ns)
+        self.processes.pop(previous, None)
+        self.tell(events.ClientDisconnected(previous), now_ns)
+        self.tell(events.ProcessGone(previous), now_ns)
         self.tell(events.LimitsSet(pod, "ctl"), now_ns)
         process.key = self._new_key()
         process.pod = f"{process.tenancy.spec.name}.{process.key}"
@@ -196,8 +196,8 @@ class LiarsWorld(World):
         super().send(process, event, now_ns)
 
     def resume_lying(self, process: Process, holds: bool, wants: bool, now_ns: int) -> None:
-        former = process.key
-        if self.processes.pop(former, None) is None:
+        previous = process.key
+        if self.processes.pop(previous, None) is None:
             return
         process.key = self._new_key()
         self.processes[process.key] = process
@@ -212,7 +212,7 @@ class LiarsWorld(World):
             process.gate_open, process.draining = False, False
             process.stop_launching(now_ns)
         self.tell(
-            events.ClientResumed(process.key, process.pod, gpu, former, holds, wants, busy_ns, HUGE), now_ns
+            events.ClientResumed(process.key, process.pod, gpu, previous, holds, wants, busy_ns, HUGE), now_ns
         )
 
     def _sample(self, now_ns: int) -> None:

@@ -57,7 +57,7 @@ def test_a_daemon_that_dies_every_ten_seconds_costs_no_tenant_its_share_for_good
     assert sum(tenant.got_percent for tenant in result.tenants) > 86
 
 
-def test_who_holds_on_while_no_daemon_is_there_pays_it_back() -> None:
+def test_a_tenant_that_keeps_the_gpu_without_a_daemon_pays_it_back() -> None:
     """Small quotas, daemons that live 2.5 s: much of some 10 s is a holder's, none of the whole run."""
     restart = FaultSpec("daemon_restart", 2 * SECOND_NS, for_ns=1500 * 10**6, every_ns=4 * SECOND_NS)
     scenario = replace(

@@ -12,11 +12,11 @@ import click
 
 from nvshare.cli.ctl_context import Caller, table_of, with_json
 from nvshare.cli.ctl_drain import drain, undrain
+from nvshare.cli.ctl_explain import explain
 from nvshare.cli.ctl_kill import kill
-from nvshare.cli.ctl_quota import pod_argument, quota
+from nvshare.cli.ctl_quota import quota
 from nvshare.cli.errors import EXIT_BAD_INPUT, control_client, fail
 from nvshare.core.units import format_bytes, format_ns
-from nvshare.core.view.explain import REASONS
 from nvshare.local.summary import gpu_name
 from nvshare.runtime.paths import CONTROL_SOCKET
 from nvshare.tables import Column, FittedTable
@@ -63,6 +63,7 @@ def command(context: click.Context, private_dir: str | None, as_json: bool) -> N
     context.obj = Caller(control_client(private_dir), as_json)
 
 
+command.add_command(explain)
 command.add_command(kill)
 command.add_command(drain)
 command.add_command(undrain)
@@ -245,57 +246,6 @@ def _client_cells(client: dict[str, Any], wide: bool) -> list[str]:
         format_ns(client["gpu_time_ns"]) if here else "-",
     ]
     return [*cells, client["gpu"], client["client"]] if wide else cells
-
-
-@command.command()
-@click.argument("pod", callback=pod_argument)
-@with_json
-def explain(context: Caller, pod: str) -> None:
-    """Say why POD waits, since when, and what would let it run.
-
-    \b
-    Examples:
-      nvshare ctl explain ml/train
-      nvshare ctl explain ml/train --json
-    """
-    answer = context.ask("GET", f"/v1/tenants/{pod}")
-    lines = []
-    for tenant in answer["tenants"]:
-        reason = tenant["explanation"]
-        since_ns = max(0, answer["now_ns"] - reason["since_ns"])
-        lines += [
-            f"{pod} on GPU {tenant['gpu_index']}: {reason['state']} for {format_ns(since_ns)}",
-            f"  why: {REASONS[reason['reason']]}",
-            f"  would help: {reason['remedy']}",
-            f"  quota: {_quota_words(tenant)}",
-            f"  memory: {_memory_words(tenant)}",
-        ]
-    for process in answer["expected_back"]:
-        lines += [
-            f"{pod} on GPU {_known(process['gpu_index'], str)}: process {process['pid']} has not come back"
-            " since the daemon restarted",
-            f"  would help: continuing it if it is stopped, or nvshare ctl kill {process['pid']}",
-        ]
-    context.show(answer, *lines)
-
-
-def _quota_words(tenant: dict[str, Any]) -> str:
-    """What it asked for, what the others leave of that, and its state."""
-    if tenant["core_percent"] >= 100:
-        return "none"
-    words = f"{tenant['core_percent']} %"
-    if round(tenant["effective_percent"], 1) < tenant["core_percent"]:
-        words += f", now {tenant['effective_percent']:.1f} % because all quotas together exceed the GPU"
-    lag_ns = round(tenant["lag_ns"], -6)
-    if lag_ns:
-        ahead = "ahead of its quota" if lag_ns < 0 else "behind its quota"
-        words += f"; {format_ns(abs(lag_ns))} {ahead}"
-    return words
-
-
-def _memory_words(tenant: dict[str, Any]) -> str:
-    used, limit_bytes = format_bytes(tenant["used_bytes"]), tenant["memory_limit_bytes"]
-    return f"{used} of {format_bytes(limit_bytes)}" if limit_bytes else f"{used}, no limit"
 
 
 @command.command()

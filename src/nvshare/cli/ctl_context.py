@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from nvshare.cli.errors import START_ONE, daemon_errors
 from nvshare.client.control import TIMEOUT_SEC, ControlClient
+from nvshare.plain_text import PlainTable, plain
 from nvshare.tables import FittedTable
 
 _PIPE_COLUMNS: Final = 200
@@ -41,11 +42,11 @@ class Caller:
         for line in lines:
             if isinstance(line, FittedTable) and self.wide:
                 console.width = max(console.width, line.width())
-            console.print(line)
+            console.print(Text(plain(line)) if isinstance(line, str) else line)
 
 
-def table_of(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
+def table_of(*columns: str) -> PlainTable:
+    table = PlainTable(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from nvshare.cli.ctl_context import Caller
 from nvshare.cli.errors import EXIT_NOT_DONE, daemon_errors, fail
 from nvshare.client.control import TIMEOUT_SEC, NoDaemon
+from nvshare.plain_text import plain
 
 POLL_SEC: Final = 0.5
 RESTART_SEC: Final = 30.0
@@ -104,13 +106,13 @@ def _wait_until_empty(context: Caller, answer: dict[str, Any], timeout_sec: floa
     until = None if timeout_sec is None else time.monotonic() + timeout_sec
     console = Console(stderr=True, highlight=False)
     try:
-        with console.status(_progress(answer)) as status:
+        with console.status(Text(_progress(answer))) as status:
             while answer["count"] and (until is None or time.monotonic() < until):
                 time.sleep(POLL_SEC if until is None else max(0, min(POLL_SEC, until - time.monotonic())))
                 answer = _look(context, answer, until)
-                status.update(_progress(answer))
+                status.update(Text(_progress(answer)))
     except KeyboardInterrupt:
-        console.print(_stays(answer))
+        console.print(Text(_stays(answer)))
         sys.exit(EXIT_NOT_DONE)
     return answer
 
@@ -136,7 +138,7 @@ def _stays(answer: dict[str, Any]) -> str:
 
 
 def _progress(answer: dict[str, Any]) -> str:
-    return f"{_name(answer)}: {_who(answer)}"
+    return plain(f"{_name(answer)}: {_who(answer)}")
 
 
 def _name(answer: dict[str, Any]) -> str:

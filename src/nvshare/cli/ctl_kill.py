@@ -7,14 +7,13 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from nvshare.cli.ctl_context import Caller, table_of
 from nvshare.cli.errors import EXIT_BAD_INPUT, EXIT_NOT_DONE, fail
 from nvshare.client.control import TIMEOUT_SEC
 from nvshare.core.units import format_bytes
 from nvshare.node.kill_outcomes import GRACE_SEC_MAX, KILLED_WITHIN_SEC, OUTCOMES
+from nvshare.plain_text import PlainTable
 
 _DONE: Final = frozenset({"terminated", "killed", "gone"})
 
@@ -72,22 +71,17 @@ def _confirm(found: list[dict[str, Any]], grace_sec: float) -> None:
         fail("nothing was ended", EXIT_NOT_DONE)
 
 
-def _table(processes: list[dict[str, Any]]) -> Table:
+def _table(processes: list[dict[str, Any]]) -> PlainTable:
     ended = any("outcome" in one for one in processes)
     table = table_of("pid", "command", "pod", "gpu", "memory", *(["outcome"] if ended else []))
     for one in processes:
         gpus = [str(gpu["gpu"] if gpu["index"] is None else gpu["index"]) for gpu in one.get("gpus", [])]
         table.add_row(
             str(one["pid"]),
-            _plain(one.get("command", "")),
-            _plain(one.get("pod", "")),
+            one.get("command", ""),
+            one.get("pod", ""),
             ", ".join(gpus),
             format_bytes(one.get("used_bytes", 0)),
             *([OUTCOMES[one["outcome"]]] if ended else []),
         )
     return table
-
-
-def _plain(text: str) -> Text:
-    """Programs name themselves: whatever they put there is shown, and does nothing to the terminal."""
-    return Text("".join(letter if letter.isprintable() else "?" for letter in text))

@@ -6,18 +6,24 @@ import click
 
 from nvshare.cli.ctl_context import Caller, table_of, with_json
 from nvshare.cli.errors import EXIT_BAD_INPUT, fail
-from nvshare.core.limits import SOURCE_WORDS
-from nvshare.core.units import UnitError, format_bytes, parse_memory, parse_percent
-from nvshare.local.limit_description import core_words, describe, memory_words, origin
+from nvshare.core.units import UnitError, parse_memory, parse_percent
+from nvshare.local.limit_description import (
+    core_words,
+    describe,
+    memory_words,
+    origin,
+    said_lines,
+    terms_note,
+)
 from nvshare.local.run import beyond_memory
-from nvshare.pods.tenant_name import ACCEPTED, TenantName
+from nvshare.pods.tenant_name import ACCEPTED, LOCAL_PREFIX, TenantName
 
 
 def pod_argument(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     pod = TenantName.parse(value)
     if pod is None:
         fail(f"{value!r} is not a pod name; accepted: {ACCEPTED}", EXIT_BAD_INPUT)
-    return pod.key
+    return value if value.startswith(LOCAL_PREFIX) else pod.key
 
 
 @click.group()
@@ -49,7 +55,7 @@ def quota_list(context: Caller) -> None:
         limits = row["limits"]
         origins = [origin(row, source) or "-" for source in ("core_source", "memory_source")]
         table.add_row(row["pod"], core_words(limits), origins[0], memory_words(limits), origins[1])
-    context.show(answer, table)
+    context.show(answer, table, *terms_note(answer["quotas"]))
 
 
 @quota.command("get")
@@ -63,12 +69,7 @@ def quota_get(context: Caller, pod: str) -> None:
       nvshare ctl quota get ml/train
     """
     answer = context.ask("GET", f"/v1/quotas/{pod}")
-    lines = [f"{answer['pod']}: {describe(answer)}"]
-    for source, (memory_bytes, core_percent, share) in answer["said"].items():
-        words = [] if core_percent is None else [f"{core_percent} %"]
-        words += [] if memory_bytes is None else [format_bytes(memory_bytes) if memory_bytes else "no limit"]
-        words += [] if share is None else ["share" if share else "cap"]
-        lines.append(f"  {', '.join(words)}: {SOURCE_WORDS[source]}")
+    lines = (f"{answer['pod']}: {describe(answer)}", *said_lines(answer), *terms_note([answer]))
     context.show(answer, *lines)
 
 

@@ -7,6 +7,7 @@ import sys
 import click
 
 from nvshare.cli.errors import EXIT_NOT_PERMITTED, fail, private_directory
+from nvshare.local.state import ForeignNodeError
 from nvshare.local.up import down, say
 from nvshare.runtime.paths import CONTROL_SOCKET
 
@@ -16,7 +17,7 @@ from nvshare.runtime.paths import CONTROL_SOCKET
 def command(private_dir: str | None) -> None:
     """End the node that `nvshare up` started, and wait until it is gone.
 
-    Programs that use its GPUs go on without quotas.
+    Programs that use its GPUs go on within the limits they had.
 
     \b
     Examples:
@@ -29,5 +30,7 @@ def command(private_dir: str | None) -> None:
     directory = private_directory(private_dir)
     try:
         sys.exit(say(down(directory)))
+    except ForeignNodeError as error:
+        fail(error, EXIT_NOT_PERMITTED)
     except PermissionError:
         fail(f"{directory}: not permitted", EXIT_NOT_PERMITTED)

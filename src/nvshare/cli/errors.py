@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from nvshare.client.control import ControlClient, NoDaemon, NotPermitted, Rejected
+from nvshare.plain_text import plain_lines
 from nvshare.runtime.paths import MACHINE_SOCK_DIR, SCHEDULER_SOCKET, default_directories
 from nvshare.runtime.settings import AbsolutePath
 
@@ -24,7 +25,7 @@ START_ONE: Final = (
 
 
 def fail(message: object, code: int) -> NoReturn:
-    print(f"Error: {message}", file=sys.stderr)
+    print(f"Error: {plain_lines(str(message))}", file=sys.stderr)
     sys.exit(code)
 
 

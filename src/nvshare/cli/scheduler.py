@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 )
 @click.option("--private-dir", metavar="DIR", help=f"Directory of {CONTROL_SOCKET}, checkpoint and token.")
 @click.option("--gpus", metavar="nvml|UUID=16Gi,...", help="Ask NVML for the GPUs, or name them.")
+@click.option(
+    "--kubernetes",
+    type=click.Choice(["auto", "on", "off"]),
+    help="Names and limits of pods from the API server; auto: in a cluster.",
+)
 @click.option("--metrics/--no-metrics", default=None, help="Serve metrics, and sample the GPUs for them.")
 @click.option("--metrics-addr", metavar="[HOST:]PORT", help="Address to serve metrics on.")
 @click.option("--web.config.file", "web_config", metavar="FILE", help="TLS and users of the metrics port.")
@@ -35,6 +40,7 @@ def command(
     sock_dir: str | None,
     private_dir: str | None,
     gpus: str | None,
+    kubernetes: str | None,
     metrics: bool | None,
     metrics_addr: str | None,
     web_config: str | None,
@@ -47,6 +53,7 @@ def command(
     Examples:
       nvshare scheduler --metrics
       nvshare scheduler --config /etc/nvshare.yaml
+      NVSHARE_NODE_NAME=gpu-1 nvshare scheduler --kubernetes on
       nvshare scheduler --config /etc/nvshare.yaml --print-config
 
     \b
@@ -57,6 +64,7 @@ def command(
         "NVSHARE_SOCK_DIR": sock_dir or "",
         "NVSHARE_PRIVATE_DIR": private_dir or "",
         "NVSHARE_GPUS": gpus or "",
+        "NVSHARE_KUBERNETES": kubernetes or "",
         "NVSHARE_METRICS_ENABLE": "" if metrics is None else str(int(metrics)),
         "NVSHARE_METRICS_ADDR": metrics_addr or "",
         "NVSHARE_METRICS_WEB_CONFIG_FILE": str(Path(web_config).absolute()) if web_config else "",

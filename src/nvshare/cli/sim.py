@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from nvshare.cli.errors import private_directory
-from nvshare.local.state import read_state
+from nvshare.cli.errors import control_client, private_directory
+from nvshare.client.control import NoDaemon, NotPermitted, Rejected
+from nvshare.local.state import ForeignNodeError, read_state
+from nvshare.plain_text import PlainTable, plain, plain_lines
 from nvshare.sim.gpu import (
     CardStatus,
     NodeStatus,
@@ -27,6 +30,9 @@ _MIB = 1 << 20
 
 class _Refused(click.ClickException):
     exit_code = 2
+
+    def format_message(self) -> str:
+        return plain_lines(self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +77,23 @@ def _directory_of_node() -> Path | None:
     try:
         state = read_state(private_directory())
     except PermissionError:
+        state = None
+    except ForeignNodeError as error:
+        raise _Refused(str(error)) from error
+    if state is None:
+        return _directory_of_roots_node()
+    return None if state.simulated is None else Path(state.simulated.directory)
+
+
+def _directory_of_roots_node() -> Path | None:
+    """If it serves us."""
+    if os.geteuid() == 0:
         return None
-    return None if state is None or state.simulated is None else Path(state.simulated.directory)
+    try:
+        simulated = control_client(None).ask("GET", "/v1/status")["simulated"]
+    except (NoDaemon, NotPermitted, Rejected):
+        return None
+    return None if simulated is None else Path(simulated["directory"])
 
 
 def _cards(_context: click.Context, _parameter: click.Parameter, cards: str | None) -> str | None:
@@ -101,7 +122,8 @@ def _cards(_context: click.Context, _parameter: click.Parameter, cards: str | No
 def command(context: click.Context, directory: Path | None, cards: str | None) -> None:
     """Simulated GPUs: their true state, faults on demand, reset.
 
-    Without --dir these are the GPUs of the node that `nvshare up` started.
+    Without --dir these are the GPUs of the node that `nvshare up` started: of your own, or else of root's
+    if it serves you.
 
     \b
     Examples:
@@ -126,7 +148,7 @@ def status(place: _Place, as_json: bool) -> None:
     """
     node = place.existing()
     if as_json:
-        click.echo(node.status_json())
+        click.echo(json.dumps(json.loads(node.status_json()), separators=(",", ":")))
     else:
         _print_status(node.status())
 
@@ -144,12 +166,12 @@ def _card_line(card: CardStatus) -> str:
 
 def _print_status(node: NodeStatus) -> None:
     console = Console(soft_wrap=True, highlight=False)
-    console.print(f"simulated GPUs in {node.directory} ({node.spec})")
+    console.print(Text(plain(f"simulated GPUs in {node.directory} ({node.spec})")))
     for card in node.cards:
-        console.print(_card_line(card))
+        console.print(Text(plain(_card_line(card))))
         if not card.processes:
             continue
-        table = Table("pid", "name", "used MiB", "managed MiB", "resident MiB", "busy s", "launches")
+        table = PlainTable("pid", "name", "used MiB", "managed MiB", "resident MiB", "busy s", "launches")
         for process in card.processes:
             table.add_row(
                 str(process.pid),

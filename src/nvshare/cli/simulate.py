@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from dataclasses import replace
@@ -12,6 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from nvshare.cli.errors import EXIT_BAD_INPUT, fail
 from nvshare.sim import scenario_file
 from nvshare.sim.plot import svg
 from nvshare.sim.result import RunResult, run
@@ -77,7 +79,10 @@ def command(
     else:
         show(result, Console(width=None if sys.stdout.isatty() else 140))
     if plot is not None:
-        plot.write_text(svg(result), encoding="utf-8")
+        try:
+            plot.write_text(svg(result), encoding="utf-8")
+        except OSError as error:
+            fail(f"--plot {plot}: {error.strerror}", EXIT_BAD_INPUT)
         click.echo(f"plot: {plot}", err=as_json)
 
 
@@ -86,6 +91,8 @@ def _check_plot(plot: Path) -> None:
         raise click.UsageError(f"--plot {plot}: plots are SVG; accepted: a file name that ends in .svg")
     if not plot.parent.is_dir():
         raise click.UsageError(f"--plot {plot}: there is no directory {plot.parent}")
+    if not os.access(plot if plot.exists() else plot.parent, os.W_OK):
+        raise click.UsageError(f"--plot {plot}: not permitted to write there")
 
 
 def _list(as_json: bool) -> None:

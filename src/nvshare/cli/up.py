@@ -27,7 +27,7 @@ def command(cards: str | None, detached: bool, sock_dir: str | None, private_dir
     """Share this machine's GPUs, or simulated ones if it has none.
 
     Stays in the foreground and shows what each program asked for and what it gets. Ctrl-C or `nvshare down`
-    ends it; programs that still run go on without quotas.
+    ends it; programs that still run go on within the limits they had.
 
     \b
     Examples:

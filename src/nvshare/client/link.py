@@ -10,6 +10,9 @@ from nvshare.wire.dialects import V3
 from nvshare.wire.messages import Message, MessageType
 
 CROWDED: Final = frozenset({"too_many_in_pod", "too_many_of_user", "too_many_pods", "too_many_clients"})
+POD_UNKNOWN: Final = "pod_unknown"
+ASKED_AGAIN: Final = CROWDED | {POD_UNKNOWN}
+"""Refusals that end by themselves."""
 """Refusals for want of room."""
 
 

@@ -14,7 +14,7 @@ import os
 from collections import deque
 
 from nvshare.client.link import Link, Phase
-from nvshare.core.limits import SOURCE_WORDS
+from nvshare.core.limit_sources import SOURCE_DESCRIPTIONS
 from nvshare.core.units import format_bytes
 from nvshare.wire.messages import LIMIT_SOURCES, Message, MessageType
 
@@ -171,7 +171,7 @@ class MemoryAccount:
         return False
 
     def _note_refused(self, asked_bytes: int, used_bytes: int, limit_bytes: int) -> None:
-        origin = SOURCE_WORDS.get(self.source, "")
+        origin = SOURCE_DESCRIPTIONS.get(self.source, "")
         figures = [format_bytes(amount) for amount in (asked_bytes, used_bytes, limit_bytes)]
         self.refusal = "{} asked, {} of {} used".format(*figures)
         if origin:

@@ -8,7 +8,8 @@
 3. After a lost connection the session resumes. If the daemon does not know it any more, it registers afresh.
 4. A client that is refused for want of room asks again. If its pod has a quota or a memory limit, which all
    of its processes share, it waits for room, both at the gate and for memory; otherwise it runs ungated
-   meanwhile. Any other refusal is final.
+   meanwhile. It also asks again, and waits, while its pod's limits are not known to a daemon that insists on
+   them. Any other refusal is final.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.client.gpu_turns import NEVER_NS, GpuTurns
-from nvshare.client.link import CROWDED, Link, Phase
+from nvshare.client.link import ASKED_AGAIN, Link, Phase
 from nvshare.client.memory_account import MemoryAccount, MemoryRequest
 from nvshare.wire.codec import Decoder, encode
 from nvshare.wire.dialects import V3
@@ -182,7 +183,7 @@ class Session:
             self._send_register()
             return
         link.refusal = message.data
-        link.phase = Phase.CROWDED if message.data in CROWDED else Phase.REFUSED
+        link.phase = Phase.CROWDED if message.data in ASKED_AGAIN else Phase.REFUSED
         link.memory_limit_bytes = message.memory_limit_bytes or link.memory_limit_bytes
         link.core_percent = message.core_limit_percent or link.core_percent
         self.memory.refused()

@@ -5,13 +5,13 @@ Rules:
    tenants exceed the GPU: then all are scaled in proportion by one factor.
 2. An account stands at a point of virtual time. Its lag, the GPU time it is owed, is
    weight x (clock - account). Billing b moves the account forward by b / weight.
-3. So those who wait keep their order among each other whatever the clock does: the one furthest
-   behind is the one with the smallest virtual time, and their line need not be sorted again.
+3. So waiting tenants keep their order whatever the clock does: the one furthest behind has the smallest
+   virtual time, and the queue need not be sorted again.
 4. When the sum of what is owed cannot be repaid (hand-overs cost time too), the clock slips back for
    everybody alike: shares stay in proportion, and nobody hoards credit for a later burst.
 5. Nothing is rounded away: remainders are carried.
 
-What a lag may be at most and at least is said in ``policy/lag.py``, and nowhere else.
+The bounds of a lag are defined in ``policy/lag.py``, and nowhere else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class VirtualClock:
                 self._remainder = scaled % self.denominator
         return self.virtual_ns
 
-    def leave_out(self, since_ns: int, now_ns: int) -> None:
+    def exclude_standstill(self, since_ns: int, now_ns: int) -> None:
         """The time from then until now does not count."""
         self.advance(since_ns)
         self.at_ns = now_ns
@@ -81,7 +81,7 @@ class VirtualClock:
 
 
 class Account:
-    """A tenant's standing with the virtual clock, and what it was billed."""
+    """A tenant's position in virtual time, and what it was billed."""
 
     __slots__ = (
         "_remainder",
@@ -105,7 +105,7 @@ class Account:
         self.open_ns = CLOSED  # since when it has been holding and working
         self.paused = False  # the bill stopped at least once since the last settlement
         self.duty_percent = 100  # how much of what it holds it is expected to be billed for
-        self.slip_mark_ns = CLOSED  # of one at rest: how far the clock had slipped by then
+        self.slip_mark_ns = CLOSED  # while at rest: how far the clock had slipped when that began
         self._remainder = 0
 
     # ---- the open stretch --------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Account:
         self.close(at_ns)
         self.paused = True
 
-    def leave_out(self, since_ns: int, now_ns: int) -> None:
+    def exclude_standstill(self, since_ns: int, now_ns: int) -> None:
         """What is held from then until now is not billed."""
         if self.open_ns != CLOSED:
             self.close(since_ns)
@@ -143,11 +143,11 @@ class Account:
         return held_ns if duty_percent == 100 else held_ns * duty_percent // 100
 
     def expect_duty(self, duty_percent: int) -> None:
-        """Learn from a hold that was worked in for so much of it."""
+        """Learn from a hold of which this much was work."""
         self.duty_percent += (max(1, duty_percent) - self.duty_percent + 3) // 4
 
     def expect_all(self) -> None:
-        """Nobody will tell how much of the present hold is worked in: all of it, as far as is known."""
+        """Nobody will report how much of the current hold is work: assume all of it."""
         self.duty_percent = 100
 
     def virtual_at(self, now_ns: int) -> int:
@@ -156,15 +156,8 @@ class Account:
 
     # ---- bills -------------------------------------------------------------------------------
 
-    def settle(self, now_ns: int, busy_ns: int | None) -> int:
-        """Bill what was held since the last time, or less if the client was busy for less."""
-        held_ns = self.held_since_settled(now_ns)
-        bill_ns = held_ns if busy_ns is None else min(held_ns, max(0, busy_ns))
-        self.settle_hold(now_ns, held_ns, bill_ns, bill_ns)
-        return bill_ns
-
     def settle_hold(self, now_ns: int, held_ns: int, bill_ns: int, had_ns: int) -> None:
-        """Bill so much for what was held since the last time; ``had_ns`` of it count against its lag."""
+        """Bill what was held since the last settlement; ``had_ns`` count against the lag."""
         if self.open_ns != CLOSED:
             self.open_ns = now_ns
         self.pending_ns = 0
@@ -180,7 +173,7 @@ class Account:
             self._remainder = scaled % weight
 
     def charge(self, busy_ns: int) -> None:
-        """Bill time that no hold is known for."""
+        """Bill time without a known hold."""
         self.occupied_ns += busy_ns
         self.billed_ns += busy_ns
         scaled = busy_ns * WHOLE + self._remainder
@@ -188,7 +181,7 @@ class Account:
         self._remainder = scaled % self.weight
 
     def give_back(self, unused_ns: int) -> None:
-        """Of what was billed so much is not owed. What was billed stays in the sums."""
+        """Return part of a bill to the lag; the totals keep the whole bill."""
         scaled = self._remainder - unused_ns * WHOLE
         self.virtual_ns += scaled // self.weight
         self._remainder = scaled % self.weight
@@ -200,29 +193,29 @@ class Account:
         return (clock.virtual_ns - self.virtual_ns) * self.weight // WHOLE - self.expected_ns(now_ns)
 
     def owe(self, lag_ns: int, clock: VirtualClock) -> None:
-        """Be owed exactly that, whatever it was before."""
+        """Set the lag."""
         self.virtual_ns = clock.virtual_ns - lag_ns * WHOLE // self.weight
         self._remainder = 0
 
     def cap_lag(self, lag_ns: int, clock: VirtualClock) -> None:
-        """Be owed no more than that."""
+        """Lower the lag to at most that."""
         least_ns = clock.virtual_ns - lag_ns * WHOLE // self.weight
         if self.virtual_ns < least_ns:
             self.virtual_ns = least_ns
 
     def begin_at(self, virtual_ns: int) -> None:
-        """Stand there, or where it does if that is further."""
+        """Move forward to that point, unless it is further already."""
         if self.virtual_ns < virtual_ns:
             self.virtual_ns = virtual_ns
 
     def cap_debt(self, ahead_ns: int, clock: VirtualClock) -> None:
-        """Be no further ahead of the clock than that."""
+        """Move back to at most that far ahead of the clock."""
         most_ns = clock.virtual_ns + ahead_ns
         if self.virtual_ns > most_ns:
             self.virtual_ns = most_ns
 
     def rest(self, slipped_ns: int) -> None:
-        """Neither waits nor holds: what slips from now on is owed to others, not to it."""
+        """The tenant neither waits nor holds: what slips from now on concerns others, not it."""
         self.slip_mark_ns = slipped_ns
 
     def rejoin(self, slipped_ns: int) -> None:
@@ -236,7 +229,7 @@ class Account:
         return self.virtual_ns - (slipped_ns - self.slip_mark_ns) if at_rest else self.virtual_ns
 
     def reweigh(self, weight: int, clock: VirtualClock) -> None:
-        """Change the weight and keep the lag: what was billed stays billed."""
+        """Change the weight and keep the lag."""
         assert weight > 0
         if weight == self.weight:
             return

@@ -1,10 +1,9 @@
-"""Whether the books are right: everything that is kept as a sum or in two places is recomputed and compared.
+"""Audits the books: everything that is kept as a sum or in two places is recomputed and compared.
 
 Rules:
-1. Nothing is decided here, and nothing is mended: a difference is a bug of ours.
+1. Nothing is decided or repaired here: a difference is a bug in nvshare.
 2. With ``EVERY_EVENT`` each event ends with an audit of the GPUs it touched, and a difference raises. With
-   ``SAMPLED`` one event in many does, for one GPU after the other; a difference is counted and kept for
-   whoever looks.
+   ``SAMPLED`` one event in many does, for one GPU after another; a difference is counted and reported.
 """
 
 from __future__ import annotations
@@ -12,25 +11,25 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from nvshare.core.account import CLOSED, NEVER
-from nvshare.core.books.line import SHORT_KERNEL_NS
+from nvshare.core.books.turn_queue import SHORT_KERNEL_NS
 from nvshare.core.client import Client
 from nvshare.core.events import Event
 from nvshare.core.gpu import Gpu
 from nvshare.core.grant import COUNTING_VERSION
-from nvshare.core.standing import (
+from nvshare.core.tenant import Tenant
+from nvshare.core.tenant_state import (
     ABSENT,
     ASKING,
     DRAINING,
     HOLDING,
     IDLE,
-    IN_LINE,
     OUTSIDE,
+    QUEUED,
     RESUMING,
     TOGETHER,
     UNDRAINED,
-    Standing,
+    TenantState,
 )
-from nvshare.core.tenant import Tenant
 
 
 class Checking(NamedTuple):
@@ -49,7 +48,7 @@ class BooksError(Exception):
 
 
 class Health:
-    """What the core found wrong with itself or with its driver."""
+    """Faults of the core itself, or of its caller."""
 
     __slots__ = ("_audited", "books_wrong", "clock_went_back", "last_fault")
 
@@ -68,7 +67,7 @@ class Health:
         self.last_fault = fault
 
     def next_of(self, gpus: dict[str, Gpu]) -> Gpu:
-        """Each GPU in its turn."""
+        """Each GPU in turn."""
         self._audited = (self._audited + 1) % len(gpus)
         return list(gpus.values())[self._audited]
 
@@ -82,9 +81,9 @@ def audit(gpu: Gpu, checking: Checking, health: Health, clients: dict[int, Clien
 
 
 def faults(gpu: Gpu, clients: dict[int, Client]) -> list[str]:
-    """In words, one a contradiction. Words are made only for what is wrong: nearly always nothing is."""
+    """One line for each contradiction. Lines are formatted only if something is wrong, which is rare."""
     found: list[str] = []
-    members = {tenant: tenant.standing for tenant in gpu.tenants.values()}
+    members = {tenant: tenant.state for tenant in gpu.tenants.values()}
     for tenant in members:
         found += [f"{tenant.pod}: {fault}" for fault in _tenant_faults(tenant, clients)]
     _find_misplaced(gpu, members, found)
@@ -116,13 +115,13 @@ def _tenant_faults(tenant: Tenant, clients: dict[int, Client]) -> list[str]:
     if (tenant.account.open_ns != CLOSED) is not (working > 0):
         found.append(f"its account is open since {tenant.account.open_ns} and {working} clients work")
     _find_wrong_gate(tenant, found)
-    _find_misstanding(tenant, found)
+    _find_wrong_state(tenant, found)
     _find_wrong_memory(tenant, found)
     return found
 
 
 def _find_wrong_gate(tenant: Tenant, found: list[str]) -> None:
-    """Who of a tenant's clients stands where."""
+    """Which of a tenant's clients wait, hold and drain."""
     gate, clients = tenant.gate, tenant.clients.values()
     places = (
         ("waiting", tenant.waiting(), [one for one in clients if one.wants and not one.holds]),
@@ -134,21 +133,21 @@ def _find_wrong_gate(tenant: Tenant, found: list[str]) -> None:
             found.append(f"{len(kept)} clients are {name}, and should be {len(computed)}")
     _compare(found, "connected", gate.connected, sum(one.connected for one in clients))
     _compare(found, "counting", gate.counting, sum(one.version >= COUNTING_VERSION for one in clients))
-    _compare(found, "green", gate.green, sum(one.is_green for one in clients))
+    _compare(found, "green", gate.fresh, sum(one.is_fresh for one in clients))
 
 
-def _find_misstanding(tenant: Tenant, found: list[str]) -> None:
-    """What follows from where a tenant stands."""
-    standing = tenant.standing
-    on_gpu = standing >= HOLDING
-    waiting = standing in (IN_LINE, OUTSIDE)
+def _find_wrong_state(tenant: Tenant, found: list[str]) -> None:
+    """What a tenant's state implies."""
+    state = tenant.state
+    on_gpu = state >= HOLDING
+    waiting = state in (QUEUED, OUTSIDE)
     if on_gpu is not (tenant.gate.holding > 0):
-        found.append(f"{tenant.gate.holding} clients hold and it is {Standing(standing).name}")
+        found.append(f"{tenant.gate.holding} clients hold and it is {TenantState(state).name}")
     if waiting is not (tenant.gate.wanting > 0 and tenant.gate.holding == 0):
-        found.append(f"{tenant.gate.wanting} clients wait and it is {Standing(standing).name}")
+        found.append(f"{tenant.gate.wanting} clients wait and it is {TenantState(state).name}")
     if (tenant.seat.noted_weight > 0) is not (waiting and tenant.limited):
-        found.append(f"it has {tenant.seat.noted_weight} in the sums and is {Standing(standing).name}")
-    if standing in (IN_LINE, HOLDING, TOGETHER) and not tenant.lodging.in_set:
+        found.append(f"it has {tenant.seat.noted_weight} in the sums and is {TenantState(state).name}")
+    if state in (QUEUED, HOLDING, TOGETHER) and not tenant.footprint.in_set:
         found.append("it is not in the set")
     if (on_gpu or waiting) and not tenant.tempo.active:
         found.append("it is not active")
@@ -165,101 +164,104 @@ def _find_wrong_memory(tenant: Tenant, found: list[str]) -> None:
         if share.reserved or share.reserved_bytes:
             _compare(found, "reserved", share.reserved_bytes, sum(share.reserved.values()))
     _compare(found, "used", memory.used_bytes, used_bytes)
-    _compare(found, "lodging", tenant.lodging.used_bytes, memory.believed_bytes)
+    _compare(found, "lodging", tenant.footprint.used_bytes, memory.believed_bytes)
     _compare(found, "charged", memory.charged_bytes, charged_bytes)
 
 
 def _find_misplaced(gpu: Gpu, members: dict[Tenant, int], found: list[str]) -> None:
-    """Who is in which place, by the place and by the standing."""
-    line, floor = gpu.line, gpu.floor
-    in_turn: list[Tenant] = [place[2] for place in line.ready]
+    """Which tenants are in which place, by the place and by their state."""
+    queue, occupants = gpu.queue, gpu.occupants
+    in_turn: list[Tenant] = [place[2] for place in queue.ready]
     places: dict[int, list[Tenant]] = {
-        ASKING: line.arrivals,
-        IN_LINE: in_turn + list(line.free),
-        OUTSIDE: list(gpu.residence.outside),
-        HOLDING: [] if floor.holder is None else [floor.holder],
-        TOGETHER: list(floor.group),
-        DRAINING: list(floor.draining),
-        UNDRAINED: list(floor.undrained),
+        ASKING: queue.arrivals,
+        QUEUED: in_turn + list(queue.free),
+        OUTSIDE: list(gpu.resident_set.outside),
+        HOLDING: [] if occupants.holder is None else [occupants.holder],
+        TOGETHER: list(occupants.group),
+        DRAINING: list(occupants.draining),
+        UNDRAINED: list(occupants.undrained),
     }
-    wanted: dict[int, list[Tenant]] = {standing: [] for standing in Standing}
-    for tenant, standing in members.items():
-        wanted[standing].append(tenant)
-    for standing, here in places.items():
-        if (here or wanted[standing]) and (
-            len(here) != len(wanted[standing]) or set(here) != set(wanted[standing])
-        ):
-            names, due = sorted(t.pod for t in here), sorted(t.pod for t in wanted[standing])
-            found.append(f"place of {Standing(standing).name} is {names}, and should be {due}")
-    if line.arrivals:
-        found.append("somebody has asked and has no place")
+    wanted: dict[int, list[Tenant]] = {state: [] for state in TenantState}
+    for tenant, state in members.items():
+        wanted[state].append(tenant)
+    for state, here in places.items():
+        if (here or wanted[state]) and (len(here) != len(wanted[state]) or set(here) != set(wanted[state])):
+            names, due = sorted(t.pod for t in here), sorted(t.pod for t in wanted[state])
+            found.append(f"place of {TenantState(state).name} is {names}, and should be {due}")
+    if queue.arrivals:
+        found.append("a tenant has asked and has no place")
     if wanted[ABSENT]:
-        found.append("somebody absent is here")
-    if sorted(line.ready) != line.ready:
-        found.append("the line is out of order")
-    _compare(found, "borrowers", len(line.borrowers), sum(tenant.share for tenant in in_turn))
-    if not set(line.urgent) <= set(places[IN_LINE]):
-        found.append("somebody urgent is not in line")
-    if len(line.hurried) != len(line.urgent) or any(line.hurried.at_ns(t) == NEVER for t in line.urgent):
-        found.append("somebody urgent is not looked at")
-    if len(floor.looks) != len(floor.undrained) or any(
-        floor.looks.at_ns(t) == NEVER for t in floor.undrained
+        found.append("an absent tenant is registered")
+    if sorted(queue.ready) != queue.ready:
+        found.append("the queue is out of order")
+    _compare(found, "borrowers", len(queue.borrowers), sum(tenant.share for tenant in in_turn))
+    if not set(queue.urgent) <= set(places[QUEUED]):
+        found.append("an urgent tenant is not queued")
+    if len(queue.urgent_deadlines) != len(queue.urgent) or any(
+        queue.urgent_deadlines.at_ns(t) == NEVER for t in queue.urgent
     ):
-        found.append("somebody undrained is not looked at")
-    for place, tenant in zip(line.ready, in_turn, strict=True):
-        _compare(found, "place in line", place[0], tenant.account.virtual_ns)
-    if floor.undrained and gpu.figures.overlap_since_ns < 0:
+        found.append("an urgent tenant has no deadline")
+    if len(occupants.undrained_deadlines) != len(occupants.undrained) or any(
+        occupants.undrained_deadlines.at_ns(t) == NEVER for t in occupants.undrained
+    ):
+        found.append("an undrained tenant has no deadline")
+    for place, tenant in zip(queue.ready, in_turn, strict=True):
+        _compare(found, "place in the queue", place[0], tenant.account.virtual_ns)
+    if occupants.undrained and gpu.figures.overlap_since_ns < 0:
         found.append("an overlap is not counted")
 
 
-def _find_wrong_line(gpu: Gpu, members: list[Tenant], found: list[str]) -> None:
-    line, floor = gpu.line, gpu.floor
-    outside = [t for t in members if t.limited and t.standing == OUTSIDE]
-    _compare(found, "noted outside", len(line.outside), len(outside))
-    _compare(found, "borrowers outside", len(line.borrowers_outside), sum(t.share for t in outside))
-    if sorted(line.outside) != line.outside:
+def _find_wrong_queue(gpu: Gpu, members: list[Tenant], found: list[str]) -> None:
+    queue, occupants = gpu.queue, gpu.occupants
+    outside = [t for t in members if t.limited and t.state == OUTSIDE]
+    _compare(found, "noted outside", len(queue.outside), len(outside))
+    _compare(found, "borrowers outside", len(queue.borrowers_outside), sum(t.share for t in outside))
+    if sorted(queue.outside) != queue.outside:
         found.append("those outside are out of order")
-    drains_ns = sum(place[2].seat.noted_drain_ns for place in line.ready)
-    _compare(found, "drains", line.drains_ns, drains_ns)
-    short = sum(0 < t.habits.kernel_ns <= SHORT_KERNEL_NS for t in line.free)
-    _compare(found, "short kernels", line.short, short)
-    _compare(found, "shares", len(floor.shares), sum(t.share for t in members if t.standing >= HOLDING))
+    drains_ns = sum(place[2].seat.noted_drain_ns for place in queue.ready)
+    _compare(found, "drains", queue.drains_ns, drains_ns)
+    short = sum(0 < t.habits.kernel_ns <= SHORT_KERNEL_NS for t in queue.free)
+    _compare(found, "short kernels", queue.short, short)
+    _compare(found, "shares", len(occupants.shares), sum(t.share for t in members if t.state >= HOLDING))
 
 
 def _find_wrong_sums(gpu: Gpu, members: list[Tenant], found: list[str]) -> None:
-    line, floor, residence, pace = gpu.line, gpu.floor, gpu.residence, gpu.pace
-    waiting = [t for t in members if t.limited and (t.standing == IN_LINE or t.standing == OUTSIDE)]
-    _compare(found, "waiting weight", line.weight, sum(t.account.weight for t in waiting))
+    queue, occupants, resident_set, pace = gpu.queue, gpu.occupants, gpu.resident_set, gpu.pace
+    waiting = [t for t in members if t.limited and (t.state == QUEUED or t.state == OUTSIDE)]
+    _compare(found, "waiting weight", queue.weight, sum(t.account.weight for t in waiting))
     weighted_ns = sum(t.account.weight * t.account.virtual_ns for t in waiting)
-    _compare(found, "waiting lag", line.weighted_ns, weighted_ns)
+    _compare(found, "waiting lag", queue.weighted_ns, weighted_ns)
     active = [t for t in members if t.tempo.active]
     _compare(found, "active weight", pace.active_weight, sum(t.account.weight for t in active if t.limited))
     _compare(found, "active unlimited", pace.active_unlimited, sum(not t.limited for t in active))
     limited_tenants = sum(t.limited and len(t.clients) > 0 for t in members)
     _compare(found, "limited tenants", pace.limited_tenants, limited_tenants)
-    tenants_bytes = sum(t.lodging.used_bytes for t in members)
-    _compare(found, "tenants' bytes", residence.tenants_bytes, tenants_bytes)
-    inside = [t for t in members if t.lodging.in_set]
-    if len(residence.members) != len(inside) or any(t not in residence.members for t in inside):
+    tenants_bytes = sum(t.footprint.used_bytes for t in members)
+    _compare(found, "tenants' bytes", resident_set.tenants_bytes, tenants_bytes)
+    inside = [t for t in members if t.footprint.in_set]
+    if len(resident_set.members) != len(inside) or any(t not in resident_set.members for t in inside):
         found.append("the members are not those in the set")
-    _compare(found, "set bytes", residence.set_bytes, sum(t.lodging.used_bytes for t in inside))
-    _compare(found, "unlimited members", residence.unlimited_members, sum(not t.limited for t in inside))
+    _compare(found, "set bytes", resident_set.set_bytes, sum(t.footprint.used_bytes for t in inside))
+    _compare(found, "unlimited members", resident_set.unlimited_members, sum(not t.limited for t in inside))
     member_weight = sum(t.account.weight for t in inside if t.limited)
-    _compare(found, "members' weight", residence.member_weight, member_weight)
-    if residence.crowded:
-        _compare(found, "pausing members", len(residence.idle), sum(t.standing == IDLE for t in inside))
+    _compare(found, "members' weight", resident_set.member_weight, member_weight)
+    if resident_set.crowded:
+        _compare(found, "pausing members", len(resident_set.idle), sum(t.state == IDLE for t in inside))
     _compare(
-        found, "bytes outside", residence.waiting.bytes, sum(t.lodging.used_bytes for t in residence.outside)
+        found,
+        "bytes outside",
+        resident_set.memory_queue.bytes,
+        sum(t.footprint.used_bytes for t in resident_set.outside),
     )
-    _find_wrong_line(gpu, members, found)
-    running = [t for t in members if t.standing >= HOLDING]
-    _compare(found, "running bytes", floor.running_bytes, sum(t.lodging.used_bytes for t in running))
-    together = [t for t in running if t.standing in (TOGETHER, DRAINING) and not t.hold.exclusive]
-    _compare(found, "together", floor.together, len(together))
+    _find_wrong_queue(gpu, members, found)
+    running = [t for t in members if t.state >= HOLDING]
+    _compare(found, "running bytes", occupants.running_bytes, sum(t.footprint.used_bytes for t in running))
+    together = [t for t in running if t.state in (TOGETHER, DRAINING) and not t.hold.exclusive]
+    _compare(found, "together", occupants.together, len(together))
     _compare(found, "shared time", gpu.figures.shared.count, sum(t.figures.working for t in members))
-    if floor.together and not floor.beside and pace.rest.open_ns == CLOSED:
+    if occupants.together and not occupants.beside and pace.rest.open_ns == CLOSED:
         found.append("the group runs and is not billed")
-    if any(t.standing == RESUMING and t.clients for t in members):
-        found.append("one that is back is still resuming")
-    if any(t.standing == IDLE and t.idling.look_ns == NEVER and not t.clients for t in members):
-        found.append("one without processes is never looked at")
+    if any(t.state == RESUMING and t.clients for t in members):
+        found.append("a tenant is back and still resuming")
+    if any(t.state == IDLE and t.idling.check_ns == NEVER and not t.clients for t in members):
+        found.append("a tenant without processes has no deadline")

@@ -1,4 +1,4 @@
-"""The client: one process of a pod on one GPU. And where a pod's clients stand at their gate."""
+"""The client: one process of a pod on one GPU; and the gate at which a pod's clients wait."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Absence:
-    """Of a client whose connection ended."""
+    """The time since a client's connection ended."""
 
     __slots__ = ("held", "presumed_ns", "since_ns")
 
     def __init__(self) -> None:
         self.since_ns = 0
-        self.held = False  # when it began
-        self.presumed_ns = 0  # what it was billed since without having told
+        self.held = False  # when the connection ended
+        self.presumed_ns = 0  # billed since then without a report
 
     def began(self, now_ns: int, held: bool) -> None:
         self.since_ns = now_ns
@@ -37,16 +37,16 @@ _NOBODY: Final[dict[Client, None]] = {}
 
 
 class Gate:
-    """Where a tenant's clients stand: each in one of three places, or in none.
+    """Which of a tenant's clients wait, hold, or have been sent DROP_LOCK.
 
-    The places are kept where there are several clients. Of one alone it is as easily seen.
+    The three are kept as dictionaries only if there are several clients; one is as easily inspected.
     """
 
     __slots__ = (
         "closing",
         "connected",
         "counting",
-        "green",
+        "fresh",
         "holding",
         "open",
         "several",
@@ -58,31 +58,31 @@ class Gate:
     def __init__(self) -> None:
         self.several = False
         self.waiting: dict[Client, None] = _NOBODY  # want, and do not hold
-        self.open: dict[Client, None] = _NOBODY  # hold, and may go on
-        self.closing: dict[Client, None] = _NOBODY  # hold, and were told to let go
+        self.open: dict[Client, None] = _NOBODY  # hold, and may continue
+        self.closing: dict[Client, None] = _NOBODY  # hold, and were sent DROP_LOCK
         self.wanting = 0  # clients that want and do not hold an open gate
         self.holding = 0  # clients that hold, draining ones included
         self.working = 0  # holders not known to be idle
         self.connected = 0
-        self.counting = 0  # of versions that keep their queues short when they are told
-        self.green = 0  # those whose first grant is the present one, and that do not
+        self.counting = 0  # clients that keep their queues short on request
+        self.fresh = 0  # clients that do not, and whose current grant is their first
 
     def add(self, client: Client, clients: dict[int, Client]) -> None:
-        """One more, which is among them already."""
+        """``client`` has been added to ``clients``."""
         self.connected += 1
         self.counting += client.version >= COUNTING_VERSION
         if len(clients) == 2 and not self.several:
             self._keep(clients.values(), several=True)
 
     def remove(self, client: Client, clients: dict[int, Client]) -> None:
-        """One less, which is no longer among them."""
+        """``client`` has been removed from ``clients``."""
         self.connected -= client.connected
         self.counting -= client.version >= COUNTING_VERSION
         if len(clients) < 2:
             self._keep(clients.values(), several=False)
 
     def _keep(self, clients: Iterable[Client], several: bool) -> None:
-        """There are several from now on, or no longer."""
+        """There are several clients from now on, or no longer."""
         self.several = several
         self.waiting = self.open = self.closing = _NOBODY
         if several:
@@ -99,8 +99,8 @@ class Gate:
 class Client:
     """One process of a pod on one GPU.
 
-    ``wants`` and ``holds`` may both be true: while it drains after a DROP, a thread of it may stand
-    at the gate already.
+    ``wants`` and ``holds`` may both be true: while it drains after a DROP, one of its threads may already
+    wait at the gate.
     """
 
     __slots__ = (
@@ -119,8 +119,8 @@ class Client:
         "idle",
         "key",
         "tenant",
-        "told_waiting",
         "version",
+        "wait_for_memory_sent",
         "wanted_ns",
         "wants",
         "work",
@@ -130,7 +130,7 @@ class Client:
         self.key = key
         self.tenant = tenant
         self.gpu = gpu
-        # The effects a client gets again and again are immutable, so it gets the same ones.
+        # Effects are immutable, so a client is sent the same objects again and again.
         self.grant = Grant(key)
         self.drop_for = {reason: Drop(key, reason) for reason in DropReason}
         self.version = version
@@ -138,15 +138,15 @@ class Client:
         self.wants = False
         self.holds = False
         self.dropping = False  # DROP was sent, the release has not come
-        self.idle = False  # holds, and has told us that nothing runs
+        self.idle = False  # holds, and has reported that nothing runs
         self.busy_ns = 0  # cumulative, as last reported
         self.work = Work(now_ns)
-        self.hold_mark_ns = 0  # what that was when it was let through the gate
+        self.hold_mark_ns = 0  # its busy time when its current hold began
         self.wanted_ns = 0
         self.granted_ns = 0
         self.grants = 0  # LOCK_OK sent on its connection
-        self.hints = 0  # as last told, a bit each
-        self.told_waiting = False  # WAIT_FOR_MEM was sent for the present request
+        self.hints = 0  # as last sent: bits of ``policy.hints``
+        self.wait_for_memory_sent = False  # WAIT_FOR_MEM was sent for the current request
         self.absence = Absence()
 
     @property
@@ -155,47 +155,47 @@ class Client:
 
     @property
     def awaits_nvml(self) -> bool:
-        """It has the GPU, or had it lately, and cannot tell what it did there."""
+        """It has or recently had the GPU, and cannot report what it did there."""
         return not self.reports_busy and (self.holds or self.work.unseen_ns > 0)
 
     @property
     def may_pass(self) -> bool:
-        """Whether LOCK_OK is for it: it stands at the gate, or is being sent away and can be called back."""
+        """Whether it can be sent LOCK_OK: it waits at the gate, or drains and can be called back."""
         if self.holds:
             return self.dropping and self.connected and self.version >= COUNTING_VERSION
         return self.wants and self.connected
 
     @property
-    def may_be_green(self) -> bool:
-        """Whether its next grant is its first, and it will not keep its queue short by itself."""
+    def may_be_fresh(self) -> bool:
+        """Its next grant is its first, and it does not keep its queue short by itself."""
         return self.version < COUNTING_VERSION and self.grants == 0
 
     @property
-    def is_green(self) -> bool:
-        """The same of the grant it has."""
+    def is_fresh(self) -> bool:
+        """Its current grant is its first, and it does not keep its queue short by itself."""
         return self.version < COUNTING_VERSION and self.grants == 1 and self.holds and not self.dropping
 
-    def be_greeted(self) -> None:
-        """LOCK_OK is sent, and DROP_LOCK with it: it never holds."""
+    def note_greeted(self) -> None:
+        """LOCK_OK is sent together with DROP_LOCK, so it never holds."""
         self.grants += 1
 
     def undrained_since(self, since_ns: int) -> bool:
-        """It has had the GPU without a break since then."""
+        """It has held the GPU without a break since then."""
         return self.holds and self.granted_ns <= since_ns
 
     def holds_since(self, since_ns: int) -> None:
-        """By its own word it never let go, though it may have come as somebody new meanwhile."""
+        """It claims never to have let go, though it may have reconnected as a new client."""
         self.granted_ns = since_ns
 
-    def leave_out(self, lost_ns: int) -> None:
-        """So long nobody could see whether it drains."""
+    def exclude_standstill(self, lost_ns: int) -> None:
+        """Nobody could see during that time whether it drained."""
         if self.holds:
             self.granted_ns += lost_ns
 
     def ask(self, now_ns: int) -> None:
         self.wants = True
         self.wanted_ns = now_ns
-        self.told_waiting = False
+        self.wait_for_memory_sent = False
         gate = self.tenant.gate
         gate.wanting += 1
         if gate.several and not self.holds:
@@ -210,7 +210,7 @@ class Client:
                 del gate.waiting[self]
 
     def enter(self, now_ns: int) -> None:
-        """Through the gate, or held open for it: LOCK_OK is sent."""
+        """LOCK_OK is sent: it passes the gate, or the gate is kept open for it."""
         self.grants += 1
         if not self.holds:
             self.come_in(now_ns)
@@ -226,7 +226,7 @@ class Client:
                 gate.open[self] = None
 
     def come_in(self, now_ns: int) -> None:
-        """It holds from now on, as we know it."""
+        """It holds from now on, as far as is known."""
         self.holds = True
         self.granted_ns = now_ns
         self.hold_mark_ns = self.busy_ns
@@ -236,13 +236,13 @@ class Client:
         if gate.several:
             gate.open[self] = None
         if self.version < COUNTING_VERSION:
-            gate.green += self.is_green
-        self.gpu.holders.come(self, now_ns)
+            gate.fresh += self.is_fresh
+        self.gpu.recent_holders.come(self, now_ns)
 
     def close(self) -> None:
         gate = self.tenant.gate
         if self.version < COUNTING_VERSION:
-            gate.green -= self.is_green
+            gate.fresh -= self.is_fresh
         self.dropping = True
         if gate.several:
             del gate.open[self]
@@ -251,7 +251,7 @@ class Client:
     def let_go(self) -> None:
         gate = self.tenant.gate
         if self.version < COUNTING_VERSION:
-            gate.green -= self.is_green
+            gate.fresh -= self.is_fresh
         if gate.several:
             del (gate.closing if self.dropping else gate.open)[self]
             if self.wants:
@@ -271,14 +271,14 @@ class Client:
         self.idle = False
         self.tenant.gate.working += 1
 
-    def tell_busy(self, busy_ns: int) -> None:
+    def update_busy(self, busy_ns: int) -> None:
         if busy_ns > self.busy_ns:
             self.busy_ns = busy_ns
 
-    def tell_waiting(self, waiting: bool) -> None:
-        self.told_waiting = waiting
+    def note_wait_for_memory(self, sent: bool) -> None:
+        self.wait_for_memory_sent = sent
 
-    def tell_hints(self, hints: int) -> None:
+    def set_hints(self, hints: int) -> None:
         self.hints = hints
 
     def disconnect(self, now_ns: int) -> None:
@@ -288,39 +288,39 @@ class Client:
             self.absence.began(now_ns, self.holds)
 
     def may_have_held(self, switched_ns: int) -> bool:
-        """Without having heard that its hold ended: with its connection, or when scheduling was switched."""
+        """It may not know that its hold ended: with its connection, or when scheduling was switched."""
         return self.absence.held or (self.grants > 0 and self.granted_ns <= switched_ns)
 
     def presume(self, bill_ns: int) -> None:
-        """It was billed so much without having told, which is part of what it tells when it is back."""
+        """It was billed this much without a report; the report that it makes when it is back includes it."""
         self.absence.presume(bill_ns)
 
     def absent_ns(self, worked_ns: int, at_ns: int) -> int:
-        """Of what the card worked for it until then: what it did since its connection ended."""
+        """How much of the card's work for it until then was done since its connection ended."""
         if self.connected:
             return 0
         return min(worked_ns, max(0, at_ns - self.absence.since_ns))
 
     def unbilled_ns(self, busy_ns: int, now_ns: int) -> int:
-        """Of what its counter shows now: what it did since its connection ended, no more than it can have."""
+        """What its counter shows since its connection ended, at most as much as is possible."""
         absence = self.absence
-        since_ns = max(absence.since_ns, self.work.heard_ns)  # of one that never went: since it last told
+        since_ns = max(absence.since_ns, self.work.heard_ns)  # if it never left: since its last report
         return min(busy_ns - self.busy_ns - absence.presumed_ns, now_ns - since_ns)
 
-    def take_over(self, former: Client) -> None:
-        """The same process on a new connection: it has what the former had, and nobody counts it twice."""
+    def take_over(self, previous: Client) -> None:
+        """The same process on a new connection takes over its state; nothing counts twice."""
         gate = self.tenant.gate
-        gate.green -= former.is_green  # our own grants are counted from here
+        gate.fresh -= previous.is_fresh  # its own grants are counted from now on
         for place in (gate.waiting, gate.open, gate.closing):
-            if former in place:
-                del place[former]
+            if previous in place:
+                del place[previous]
                 place[self] = None
-        self.wants, former.wants = former.wants, False
-        self.wanted_ns = former.wanted_ns
-        self.holds, former.holds = former.holds, False
-        self.dropping, former.dropping = former.dropping, False
-        self.idle, former.idle = former.idle, False
-        self.granted_ns = former.granted_ns
-        self.hold_mark_ns = former.hold_mark_ns
-        self.busy_ns = max(self.busy_ns, former.busy_ns)
-        self.work = former.work
+        self.wants, previous.wants = previous.wants, False
+        self.wanted_ns = previous.wanted_ns
+        self.holds, previous.holds = previous.holds, False
+        self.dropping, previous.dropping = previous.dropping, False
+        self.idle, previous.idle = previous.idle, False
+        self.granted_ns = previous.granted_ns
+        self.hold_mark_ns = previous.hold_mark_ns
+        self.busy_ns = max(self.busy_ns, previous.busy_ns)
+        self.work = previous.work

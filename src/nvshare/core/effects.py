@@ -1,4 +1,4 @@
-"""What the core wants done. Each effect names one client; none names a client that is gone."""
+"""What the core wants done. Each effect names one client, and never one that is gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 class DropReason(StrEnum):
     """Why a turn ended; a label of nvshare_scheduler_drop_lock_total."""
 
-    QUOTA = "quota"  # it has had its share for now
+    QUOTA = "quota"  # it has used its share for now
     TURN = "turn"  # somebody else is further behind
     SLICE = "slice"  # somebody whose memory does not fit beside it waits
     MEMORY = "memory"  # what runs together no longer fits
@@ -26,7 +26,7 @@ class Drop(NamedTuple):
 
 
 class Greet(NamedTuple):
-    """LOCK_OK and DROP_LOCK in one breath, to a client below version 3 that has not held yet."""
+    """LOCK_OK directly followed by DROP_LOCK, to a client below version 3 that has not held yet."""
 
     client: int
 
@@ -39,20 +39,20 @@ class MemoryAvailable(NamedTuple):
     client: int
 
 
-class TellCoreLimit(NamedTuple):
+class SendCoreLimit(NamedTuple):
     client: int
     percent: int
 
 
-class TellMemoryLimit(NamedTuple):
+class SendMemoryLimit(NamedTuple):
     """0 means no limit."""
 
     client: int
     limit_bytes: int
 
 
-class TellLease(NamedTuple):
-    """Decide locally up to ``lease_bytes``; None means without a limit."""
+class GrantLease(NamedTuple):
+    """The client may decide by itself up to ``lease_bytes``; None means without a limit."""
 
     client: int
     generation: int
@@ -68,7 +68,7 @@ class Reserved(NamedTuple):
     client: int
     seq: int
     granted_bytes: int
-    used_bytes: int  # of the pod, these included
+    used_bytes: int  # by the pod, including these
 
 
 class Refused(NamedTuple):
@@ -80,22 +80,22 @@ class Refused(NamedTuple):
 
 
 class Unresponsive(NamedTuple):
-    """A client has not drained for ``NVSHARE_DROP_TIMEOUT_SEC``. Repeated while that is so; for whoever runs
-    the node, not for the client.
+    """A client has not drained for ``NVSHARE_DROP_TIMEOUT_SEC``. Repeated while that is so; meant for the
+    operator of the node, not for the client.
     """
 
     client: int
 
 
-class TellHints(NamedTuple):
+class SendHints(NamedTuple):
     client: int
     others_wait: bool
     limited_present: bool
     shallow: bool
 
 
-class TellScheduling(NamedTuple):
-    """A client below version 3 is told DROP_LOCK before it, unless this answers its registration."""
+class SendScheduling(NamedTuple):
+    """A client below version 3 is sent DROP_LOCK first, unless this answers its registration."""
 
     client: int
     on: bool
@@ -107,13 +107,13 @@ Effect = (
     | Greet
     | WaitForMemory
     | MemoryAvailable
-    | TellCoreLimit
-    | TellMemoryLimit
-    | TellLease
+    | SendCoreLimit
+    | SendMemoryLimit
+    | GrantLease
     | RecallLease
     | Reserved
     | Refused
-    | TellHints
-    | TellScheduling
+    | SendHints
+    | SendScheduling
     | Unresponsive
 )

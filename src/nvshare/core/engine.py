@@ -1,11 +1,10 @@
-"""What drives the core: time, deadlines, audits. What each event means is in ``scheduler``.
+"""What drives the core: time, deadlines, audits. What each event does is in ``scheduler``.
 
 Rules:
-1. Who drives it calls ``handle`` with every event, in order of time, and with ``Woken`` when the next
-   deadline has come. Nothing else makes anything happen, so a run is a function of its events.
-2. Time never goes back: an event that is older than the last counts as of the last one's time, and is
-   counted.
-3. With ``checking`` the books are audited after events: see ``audit``.
+1. The caller passes every event to ``handle``, in order of time, and ``Woken`` when the next deadline has
+   come. Nothing else makes anything happen, so a run is a function of its events.
+2. Time never goes back: an event older than the last one is handled at the time of the last one, and counted.
+3. The books are audited after events as often as ``checking`` says: see ``audit``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Engine:
     def __init__(self, checking: Checking) -> None:
         self.checking = checking
         self._check_every = checking.every_events
-        self._touched: list[Gpu] = []  # by the present event, where each is audited
+        self._touched: list[Gpu] = []  # by the current event, if every event is audited
         self.health = Health()
         self.on = True
         self.off_since_ns = -1  # -1: scheduling is on
@@ -49,7 +48,7 @@ class Engine:
             for gpu in self._deadlines.pop_due(now_ns):
                 if self.observations.open:
                     self.observations.before_change(gpu)
-                if gpu.floor.holder is None or not decide.end_turn_if_due(gpu, now_ns, out):
+                if gpu.occupants.holder is None or not decide.end_turn_if_due(gpu, now_ns, out):
                     self._advance(gpu, now_ns, out)
                 else:
                     self._decided(gpu, NEVER, now_ns)
@@ -77,57 +76,57 @@ class Engine:
         return self._now_ns
 
     def next_deadline_ns(self) -> int | None:
-        """When to call with ``Woken`` at the latest, or None if nothing is due by itself."""
+        """When ``Woken`` must be passed at the latest, or None if no deadline is pending."""
         return self._deadlines.next_ns()
 
     @property
     def deadline_bound_ns(self) -> int:
-        """Never later than the next deadline, and known without computing it."""
+        """A lower bound of the next deadline that costs nothing to compute."""
         return self._deadlines.bound_ns
 
     def _advance(self, gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
         self._decided(gpu, decide.decide(gpu, now_ns, out), now_ns)
 
     def _decided(self, gpu: Gpu, drop_ns: int, now_ns: int) -> None:
-        """All that changes a GPU's books ends here, but for what its clients say of their memory and work."""
+        """Every change of a GPU's books ends here, except reports of memory and work."""
         self._deadlines.note(gpu, drop_ns, now_ns)
         self._touch(gpu)
 
     def _left_undecided(self, gpu: Gpu) -> None:
-        """A client told of its work, and nothing follows from it."""
+        """A client reported its work, and no decision follows."""
         self._deadlines.hasten(gpu, gpu.gpu_time.deadline_ns)
         self._touch(gpu)
 
     def _touch(self, gpu: Gpu) -> None:
-        """Its books are to be audited when the event ends, if every event is."""
+        """Audit its books when the event ends, if every event is audited."""
         if self._check_every == 1:
             self._touched.append(gpu)
 
     def _perform(self, event: events.Event, now_ns: int, out: list[Effect]) -> None:
         raise NotImplementedError
 
-    # ---- looking in --------------------------------------------------------------------------
+    # ---- reading --------------------------------------------------------------------------
 
-    def look(self, gpu: Gpu, now_ns: int) -> int:
-        """Bring a GPU's clock to a moment between two decisions, to read its books; that moment."""
+    def advance_clock(self, gpu: Gpu, now_ns: int) -> int:
+        """Bring a GPU's clock to a moment between two decisions, to read its books; returns it."""
         if self.observations.open:
             self.observations.before_change(gpu)
-        self._bring(gpu, now_ns)
+        self._move_clock(gpu, now_ns)
         return now_ns
 
-    def _bring(self, gpu: Gpu, now_ns: int) -> None:
-        if gpu.look.end_open:
+    def _move_clock(self, gpu: Gpu, now_ns: int) -> None:
+        if gpu.deadline.end_open:
             self._deadlines.settle(gpu)
         gpu.advance(now_ns)
 
     def begin_observation(self, forget_before_ns: int, now_ns: int) -> Observation:
-        """Of all GPUs now, without pods that left before then. Whoever begins it ends it."""
-        return Observation(self.gpus.values(), self._bring, forget_before_ns, now_ns, self.observations)
+        """Observe all GPUs as they are now, without pods that left before then. The caller must end it."""
+        return Observation(self.gpus.values(), self._move_clock, forget_before_ns, now_ns, self.observations)
 
     def snapshot(self, now_ns: int) -> Snapshot:
-        """Of all GPUs at one moment."""
+        """All GPUs at one moment."""
         gpus = []
         for gpu in self.gpus.values():
-            report = GpuReport(gpu, lambda gpu: self.look(gpu, now_ns), self.off_since_ns)
+            report = GpuReport(gpu, lambda gpu: self.advance_clock(gpu, now_ns), self.off_since_ns)
             gpus.append(report.summary(tuple(report.tenants())))
         return Snapshot(now_ns, self.on, tuple(gpus))

@@ -1,4 +1,4 @@
-"""What the outside tells the core. Each event is a plain value; the time comes beside it."""
+"""What happens outside the core. Each event is a plain value; its time is passed separately."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class GpuSeen(NamedTuple):
 
 
 class GpuSampled(NamedTuple):
-    """NVML's word on how much memory of a GPU is in use by anybody at all.
+    """How much memory of a GPU is in use, by any process at all, according to NVML.
 
-    ``paged_out_bytes`` of what clients have allocated are not among it: they are not on the GPU.
+    It does not include ``paged_out_bytes`` of the clients' allocations, which are not on the GPU.
     """
 
     gpu: str
@@ -28,10 +28,10 @@ class GpuSampled(NamedTuple):
 
 
 class WorkSampled(NamedTuple):
-    """NVML's word on how long a GPU worked for some clients, from its last word on them to a moment.
+    """How long a GPU worked for some clients since their last sample, according to NVML.
 
-    ``complete`` unless NVML was asked so late that its samples cover only part of that time: the figures are
-    then an estimate that no bill is compared with.
+    Not ``complete`` if NVML was asked so late that its samples cover only part of that time: the figures are
+    then estimates, which no bill is compared with.
     """
 
     gpu: str
@@ -43,7 +43,7 @@ class WorkSampled(NamedTuple):
 class ClientRegistered(NamedTuple):
     """A process uses a GPU on behalf of a pod. A process on two GPUs is two clients.
 
-    ``owner`` is whoever may start as many pods or processes as it likes (a user, by uid); "": the pod.
+    ``owner`` is the user (by uid) who may start any number of pods or processes; "" stands for the pod.
     """
 
     client: int
@@ -56,14 +56,14 @@ class ClientRegistered(NamedTuple):
 class ClientResumed(NamedTuple):
     """A process comes back on a new connection, with what it still has.
 
-    ``former`` is the id it had: of a client that is still registered, which this one replaces in one step, or
-    of one that a former daemon knew.
+    ``previous`` is the id it had: of a client that is still registered, which this one replaces in one step,
+    or of a client that the previous daemon knew.
     """
 
     client: int
     pod: str
     gpu: str
-    former: int
+    previous: int
     holds: bool
     wants: bool
     busy_ns: int
@@ -81,9 +81,9 @@ class LockRequested(NamedTuple):
 class LockReleased(NamedTuple):
     """A client has drained.
 
-    ``busy_ns`` is cumulative, with short gaps: what is billed; None from clients that cannot tell. So is
-    ``worked_ns``, how long it had work on the card; None: as much.
-    ``grant`` is one more than the LOCK_OK it had read by then; 0 if it does not tell.
+    ``busy_ns`` is cumulative and includes short gaps; it is billed. None: the client cannot report it.
+    ``worked_ns`` is cumulative, too: how long it had work on the card. None: the same as ``busy_ns``.
+    ``grant`` is one more than the number of LOCK_OK it had read by then; 0 if it does not report that.
     """
 
     client: int
@@ -97,8 +97,8 @@ class LockReleased(NamedTuple):
 class BusyReported(NamedTuple):
     """Cumulative busy time; ``idle_ns`` > 0 when nothing has run for that long, 0 when working.
 
-    ``slots`` tells when it had work on the card, as in ``books.gpu_time``: its bits are those of the slots
-    before ``slots_end``, the latest the highest of SLOTS_TOLD.
+    ``slots`` are the time slots in which it had work on the card (``books.gpu_time``), one bit each: those
+    before ``slots_end``, the latest one being the highest of SLOTS_REPORTED bits.
     """
 
     client: int
@@ -110,14 +110,14 @@ class BusyReported(NamedTuple):
 
 
 class MemoryUsed(NamedTuple):
-    """What a client has allocated in all, as of its reservation number ``seq``."""
+    """The total that a client has allocated, as of its reservation number ``seq``."""
 
     client: int
     used_bytes: int
     seq: int = 0
 
 
-class MemoryAsked(NamedTuple):
+class MemoryRequested(NamedTuple):
     """A client asks to allocate ``asked_bytes`` more."""
 
     client: int
@@ -126,7 +126,7 @@ class MemoryAsked(NamedTuple):
 
 
 class LeaseReturned(NamedTuple):
-    """A client gave up deciding locally, with exactly ``used_bytes`` allocated."""
+    """A client returned its lease, with exactly ``used_bytes`` allocated."""
 
     client: int
     generation: int
@@ -134,19 +134,19 @@ class LeaseReturned(NamedTuple):
 
 
 class ClientDisconnected(NamedTuple):
-    """The connection ended. Its turn and queue place end now, its memory with its process."""
+    """The connection ended. The turn and the place in the queue end now, its memory with its process."""
 
     client: int
 
 
 class ProcessGone(NamedTuple):
-    """The client's process has ended, and with it its memory."""
+    """The client's process has ended, which frees its memory."""
 
     client: int
 
 
 class LimitsSet(NamedTuple):
-    """One source's word on a pod's limits; None leaves a limit to the other sources."""
+    """What one source states as a pod's limits; None leaves a limit to the other sources."""
 
     pod: str
     source: str
@@ -160,38 +160,38 @@ class SchedulingSet(NamedTuple):
 
 
 class SliceSet(NamedTuple):
-    """SET_TQ: this slice length instead of the configured rule, until restart."""
+    """SET_TQ: a slice length that replaces the configured one until the next restart."""
 
     slice_ns: int
 
 
 class SettingsChanged(NamedTuple):
-    """Other settings from now on."""
+    """New settings take effect."""
 
     settings: Settings
 
 
 class Restored(NamedTuple):
-    """This daemon succeeds another. Comes after its GPUs are known and before any client."""
+    """This daemon takes over from another. Comes after its GPUs are known and before any client."""
 
     checkpoint: Checkpoint
 
 
-class FormerGone(NamedTuple):
-    """A client that a former daemon knew will not come back: its process has ended or registered afresh."""
+class ResumeCancelled(NamedTuple):
+    """A client of the previous daemon will not resume: its process has ended or registered again."""
 
-    former: int
+    previous: int
     gpu: str
 
 
 class StoodStill(NamedTuple):
-    """The daemon did not run from a moment until now: nobody could be granted or dropped meanwhile."""
+    """The daemon did not run between that moment and now: nobody could be granted or dropped meanwhile."""
 
     since_ns: int
 
 
 class Woken(NamedTuple):
-    """Nothing happened but time."""
+    """Only time has passed."""
 
 
 Event = (
@@ -204,7 +204,7 @@ Event = (
     | LockReleased
     | BusyReported
     | MemoryUsed
-    | MemoryAsked
+    | MemoryRequested
     | LeaseReturned
     | ClientDisconnected
     | ProcessGone
@@ -213,7 +213,7 @@ Event = (
     | SliceSet
     | SettingsChanged
     | Restored
-    | FormerGone
+    | ResumeCancelled
     | StoodStill
     | Woken
 )

@@ -1,4 +1,4 @@
-"""One GPU: its books, and the one function that moves a tenant from place to place.
+"""One GPU: its books, and the one function that moves a tenant from state to state.
 
 The books (``books/``) own the state, the policies (``policy/``) decide and call them.
 """
@@ -8,36 +8,36 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core.account import NEVER, WHOLE, VirtualClock
-from nvshare.core.books.agenda import Agenda
 from nvshare.core.books.figures import GpuFigures
-from nvshare.core.books.floor import Floor
+from nvshare.core.books.gpu_deadline import GpuDeadline
 from nvshare.core.books.gpu_time import GpuTime
-from nvshare.core.books.hinted import Hinted
-from nvshare.core.books.holders import Holders
-from nvshare.core.books.idlers import Idlers
-from nvshare.core.books.line import Line
-from nvshare.core.books.look import Look
-from nvshare.core.books.owners import Owners
+from nvshare.core.books.idle_tenants import IdleTenants
+from nvshare.core.books.occupants import Occupants
+from nvshare.core.books.owner_debts import OwnerDebts
 from nvshare.core.books.pace import SECOND, Pace
-from nvshare.core.books.residence import Residence
-from nvshare.core.books.returning import Returning
-from nvshare.core.books.whereabouts import Whereabouts
+from nvshare.core.books.pod_gpus import PodGpus
+from nvshare.core.books.recent_holders import RecentHolders
+from nvshare.core.books.resident_set import ResidentSet
+from nvshare.core.books.resuming_clients import ResumingClients
+from nvshare.core.books.sent_hints import SentHints
+from nvshare.core.books.tenant_deadlines import TenantDeadlines
+from nvshare.core.books.turn_queue import TurnQueue
 from nvshare.core.effects import Effect
-from nvshare.core.notices import Misdeed, Notices
 from nvshare.core.settings import Settings
-from nvshare.core.standing import (
+from nvshare.core.tenant import Tenant
+from nvshare.core.tenant_state import (
     ABSENT,
     ASKING,
     DRAINING,
     HOLDING,
     IDLE,
-    IN_LINE,
     OUTSIDE,
+    QUEUED,
     RESUMING,
     TOGETHER,
     UNDRAINED,
 )
-from nvshare.core.tenant import Tenant
+from nvshare.core.violations import Notices, Violation
 
 SLICE_MIN_NS: Final = 10 * SECOND
 SLICE_MAX_NS: Final = 300 * SECOND
@@ -47,25 +47,25 @@ class Gpu:
     """The books of one GPU."""
 
     __slots__ = (
+        "deadline",
         "figures",
-        "floor",
         "gpu_time",
-        "hinted",
-        "holders",
-        "idlers",
+        "idle_tenants",
         "index",
         "key",
-        "line",
-        "look",
         "notices",
-        "owners",
+        "occupants",
+        "owner_debts",
         "pace",
+        "pod_gpus",
+        "queue",
         "recalls",
-        "residence",
-        "returning",
+        "recent_holders",
+        "resident_set",
+        "resuming",
+        "sent_hints",
         "settings",
         "tenants",
-        "whereabouts",
     )
 
     def __init__(
@@ -75,7 +75,7 @@ class Gpu:
         index: int,
         settings: Settings,
         now_ns: int,
-        whereabouts: Whereabouts,
+        pod_gpus: PodGpus,
         notices: Notices,
         order: int = 0,
     ) -> None:
@@ -83,112 +83,120 @@ class Gpu:
         self.index = index
         self.settings = settings
         self.tenants: dict[str, Tenant] = {}
-        self.line = Line()
-        self.floor = Floor(now_ns)
-        self.residence = Residence(total_bytes, now_ns)
-        self.owners = Owners()
+        self.queue = TurnQueue()
+        self.occupants = Occupants(now_ns)
+        self.resident_set = ResidentSet(total_bytes, now_ns)
+        self.owner_debts = OwnerDebts()
         self.pace = Pace(settings.unlimited_min_percent, now_ns)
         self.figures = GpuFigures(now_ns)
         self.gpu_time = GpuTime(now_ns)
-        self.idlers = Idlers()
-        self.returning = Returning()
-        self.recalls = Agenda()  # until when answers to whom wait for others' memory
-        self.whereabouts = whereabouts
+        self.idle_tenants = IdleTenants()
+        self.resuming = ResumingClients()
+        self.recalls = TenantDeadlines()  # when requests for memory stop waiting for others' leases
+        self.pod_gpus = pod_gpus
         self.notices = notices
-        self.hinted = Hinted()
-        self.holders = Holders()
-        self.look = Look(order)
+        self.sent_hints = SentHints()
+        self.recent_holders = RecentHolders()
+        self.deadline = GpuDeadline(order)
 
     # ---- places ------------------------------------------------------------------------------
 
     def move(self, tenant: Tenant, to: int, now_ns: int) -> None:
-        """From the place of its standing to that of another: the only way a tenant changes either."""
-        was = tenant.standing
-        floor = self.floor
-        if was == IN_LINE:
-            self.line.take(tenant, self.pace.clock)
-        elif was == HOLDING:
-            floor.take_holder()
-        elif was == TOGETHER:
-            floor.take_group(tenant)
-        elif was == DRAINING:
-            floor.take_draining(tenant)
-        elif was == UNDRAINED:
-            floor.take_undrained(tenant, now_ns)
-            tenant.figures.overlap(tenant.hold.overlapped_ns(now_ns))
-            self.residence.let_go_late(tenant)
-            if not floor.undrained:
-                self.figures.end_overlap(now_ns)
-        elif was == OUTSIDE:
-            self.residence.take_outside(tenant)
-            tenant.figures.end_outside(now_ns)
-            if tenant.limited:
-                self.line.forget(tenant)
-        elif was == ASKING:
-            self.line.placed(tenant)
-        elif was == IDLE:
-            if self.residence.crowded:
-                self.residence.go_on(tenant)
-        elif was == ABSENT:
-            self.tenants[tenant.pod] = tenant
-            self.whereabouts.come(tenant.pod, self)
-        tenant.stand(to)
+        """Move a tenant to another state, and to the place of that state. Nothing else changes either."""
+        was = tenant.state
+        occupants = self.occupants
+        self._leave_place(tenant, was, now_ns)
+        tenant.enter_state(to)
         if to >= HOLDING:
             if was < HOLDING:
-                floor.enter(tenant, tenant.lodging.used_bytes)
+                occupants.enter(tenant, tenant.footprint.used_bytes)
         elif was >= HOLDING:
-            floor.leave(tenant)
-        if to == IN_LINE:
-            self.line.put(tenant, self.pace.turn_ns, now_ns)
+            occupants.leave(tenant)
+        self._take_place(tenant, to, now_ns)
+
+    def _leave_place(self, tenant: Tenant, was: int, now_ns: int) -> None:
+        occupants = self.occupants
+        if was == QUEUED:
+            self.queue.take(tenant, self.pace.clock)
+        elif was == HOLDING:
+            occupants.take_holder()
+        elif was == TOGETHER:
+            occupants.take_group(tenant)
+        elif was == DRAINING:
+            occupants.take_draining(tenant)
+        elif was == UNDRAINED:
+            occupants.take_undrained(tenant, now_ns)
+            tenant.figures.overlap(tenant.hold.overlapped_ns(now_ns))
+            self.resident_set.let_go_late(tenant)
+            if not occupants.undrained:
+                self.figures.end_overlap(now_ns)
+        elif was == OUTSIDE:
+            self.resident_set.take_outside(tenant)
+            tenant.figures.end_outside(now_ns)
+            if tenant.limited:
+                self.queue.forget(tenant)
+        elif was == ASKING:
+            self.queue.placed(tenant)
+        elif was == IDLE:
+            if self.resident_set.crowded:
+                self.resident_set.go_on(tenant)
+        elif was == ABSENT:
+            self.tenants[tenant.pod] = tenant
+            self.pod_gpus.come(tenant.pod, self)
+
+    def _take_place(self, tenant: Tenant, to: int, now_ns: int) -> None:
+        occupants = self.occupants
+        if to == QUEUED:
+            self.queue.put(tenant, self.pace.turn_ns, now_ns)
         elif to == HOLDING:
-            floor.put_holder(tenant)
+            occupants.put_holder(tenant)
         elif to == TOGETHER:
-            floor.put_group(tenant)
+            occupants.put_group(tenant)
         elif to == DRAINING:
-            floor.put_draining(tenant)
+            occupants.put_draining(tenant)
         elif to == UNDRAINED:
-            floor.put_undrained(tenant, now_ns)
-            self.residence.keep_late(tenant, now_ns)
+            occupants.put_undrained(tenant, now_ns)
+            self.resident_set.keep_late(tenant, now_ns)
             self.figures.begin_overlap(now_ns)
         elif to == OUTSIDE:
-            self.residence.put_outside(tenant)
+            self.resident_set.put_outside(tenant)
             if tenant.limited:
-                self.line.note(tenant)
+                self.queue.note(tenant)
         elif to == ASKING:
-            self.line.arrive(tenant)
+            self.queue.arrive(tenant)
         elif to == IDLE:
             tenant.account.rest(self.pace.slipped_ns)
-            if self.residence.crowded:
-                self.residence.pause(tenant)
-            self.idlers.went_idle(tenant, now_ns)
+            if self.resident_set.crowded:
+                self.resident_set.pause(tenant)
+            self.idle_tenants.went_idle(tenant, now_ns)
         elif to == RESUMING:
             tenant.account.rest(self.pace.slipped_ns)
         elif to == ABSENT:
             del self.tenants[tenant.pod]
-            self.whereabouts.go(tenant.pod, self)
+            self.pod_gpus.go(tenant.pod, self)
 
-    def notice(self, misdeed: Misdeed, tenant: Tenant, now_ns: int) -> None:
-        """For the log; it is counted by whoever calls."""
-        self.notices.put(misdeed, tenant.pod, self.key, now_ns)
+    def notice(self, violation: Violation, tenant: Tenant, now_ns: int) -> None:
+        """For the log; the caller counts it."""
+        self.notices.put(violation, tenant.pod, self.key, now_ns)
 
     def unseat(self, tenant: Tenant) -> bool:
-        """Take one that waits out of its place, to change what the place is computed from."""
-        if tenant.standing == IN_LINE:
-            self.line.take(tenant, self.pace.clock)
+        """Take a waiting tenant out of its queue, to change what its place is computed from."""
+        if tenant.state == QUEUED:
+            self.queue.take(tenant, self.pace.clock)
             return True
-        if tenant.standing == OUTSIDE:
+        if tenant.state == OUTSIDE:
             if tenant.limited:
-                self.line.forget(tenant)
+                self.queue.forget(tenant)
             return True
         return False
 
     def reseat(self, tenant: Tenant) -> None:
-        if tenant.standing == IN_LINE:
-            self.line.put(tenant, self.pace.turn_ns, self.pace.clock.at_ns)
+        if tenant.state == QUEUED:
+            self.queue.put(tenant, self.pace.turn_ns, self.pace.clock.at_ns)
         elif tenant.limited:
-            self.line.note(tenant)
+            self.queue.note(tenant)
 
-    # ---- who is active -----------------------------------------------------------------------
+    # ---- activity ----------------------------------------------------------------------------
 
     def activate(self, tenant: Tenant, now_ns: int) -> None:
         if not tenant.tempo.active:
@@ -204,18 +212,18 @@ class Gpu:
             self.reweigh(now_ns)
 
     def reweigh(self, now_ns: int) -> None:
-        """While somebody waits outside, those without a quota have all that is theirs in the set's slices."""
-        pace, residence = self.pace, self.residence
+        """While somebody waits outside, tenants without a quota get all their time in their slices."""
+        pace, resident_set = self.pace, self.resident_set
         rest_weight = 0  # as it was
         if pace.active_unlimited:
-            rest_weight = max(pace.floor(), WHOLE // 100)
-            if residence.outside:
-                members = min(residence.unlimited_members, pace.active_unlimited)
+            rest_weight = max(pace.minimum_weight(), WHOLE // 100)
+            if resident_set.outside:
+                members = min(resident_set.unlimited_members, pace.active_unlimited)
                 rest_weight = max(rest_weight, pace.left() * members // pace.active_unlimited)
         pace.reweigh(rest_weight, now_ns)
 
     def advance(self, now_ns: int) -> None:
-        """Bring the clock to this moment; the other one follows when it is read."""
+        """Bring the clock to this moment; ``pace.fair`` follows when it is read."""
         clock: VirtualClock = self.pace.clock
         if clock.at_ns < now_ns:
             clock.advance(now_ns)
@@ -224,48 +232,48 @@ class Gpu:
 
     @property
     def safe_limit_bytes(self) -> int:
-        return self.residence.safe_limit_bytes(self.settings.memory_reserve_percent)
+        return self.resident_set.safe_limit_bytes(self.settings.memory_reserve_percent)
 
     def set_used(self, tenant: Tenant, used_bytes: int) -> None:
-        if used_bytes != tenant.lodging.used_bytes:
-            self.residence.set_used(tenant, used_bytes)
-            if tenant.standing >= HOLDING:
-                self.floor.recount(tenant, used_bytes)
+        if used_bytes != tenant.footprint.used_bytes:
+            self.resident_set.set_used(tenant, used_bytes)
+            if tenant.state >= HOLDING:
+                self.occupants.recount(tenant, used_bytes)
 
     def set_total(self, total_bytes: int) -> None:
-        self.residence.set_total(total_bytes)
+        self.resident_set.set_total(total_bytes)
         for tenant in self.tenants.values():
             tenant.memory.set_card(total_bytes)
 
     def nominal_slice_ns(self, set_bytes: int) -> int:
-        """How long tenants that use so much keep the GPU while others wait outside."""
+        """How long tenants with this much memory keep the GPU while others wait for memory."""
         settings = self.settings
-        if self.residence.override_ns:
-            length = self.residence.override_ns
+        if self.resident_set.override_ns:
+            length = self.resident_set.override_ns
         elif settings.switch_time_mode == "fixed":
             length = settings.switch_time_fixed_ns
         else:
-            set_bytes = min(set_bytes, self.residence.total_bytes)  # more is never there at once
+            set_bytes = min(set_bytes, self.resident_set.total_bytes)  # more is never resident at once
             length = max(1, set_bytes >> 30) * settings.switch_time_multiplier * SECOND
             length = max(SLICE_MIN_NS, min(SLICE_MAX_NS, length))
         return min(length, settings.max_runtime_ns)
 
     def slice_is_fixed(self) -> bool:
-        """Set by hand, whatever the memory."""
-        return self.residence.override_ns > 0 or self.settings.switch_time_mode == "fixed"
+        """The length of slices was set, and does not depend on memory."""
+        return self.resident_set.override_ns > 0 or self.settings.switch_time_mode == "fixed"
 
     def slice_ns(self) -> int:
-        """Of the present set."""
-        if self.residence.outside and self.residence.slice_ns:
-            return self.residence.slice_ns
-        return self.nominal_slice_ns(self.residence.set_bytes)
+        """The slice of the current set."""
+        if self.resident_set.outside and self.resident_set.slice_ns:
+            return self.resident_set.slice_ns
+        return self.nominal_slice_ns(self.resident_set.set_bytes)
 
     def configure(self, settings: Settings, now_ns: int) -> None:
-        """Other settings from now on."""
+        """Apply new settings."""
         self.settings = settings
         self.pace.set_least(settings.unlimited_min_percent)
         self.reweigh(now_ns)
-        self.residence.look_again()
+        self.resident_set.mark_dirty()
         for tenant in self.tenants.values():
             tenant.set_window(tenant.window.resized(settings.compute_window_ns, now_ns))
 
@@ -273,7 +281,7 @@ class Gpu:
         self.index = index
 
     def watch_recall(self, tenant: Tenant) -> None:
-        """Its answers may wait from now on, or no longer."""
+        """Its requests for memory may begin or cease to wait."""
         deadline_ns = tenant.memory.deadline_ns()
         if deadline_ns < NEVER:
             self.recalls.put(tenant, deadline_ns)
@@ -288,22 +296,22 @@ class Gpu:
     # ---- what is due -------------------------------------------------------------------------
 
     def pending(self, now_ns: int) -> bool:
-        """Whether anything is under way, or due by now, beside the turns of those on the GPU and in line.
+        """Whether anything is in progress or due apart from the turns of tenants on the GPU and in the queue.
 
-        What concerns nobody's turn, answers about memory and hints, may be due a moment longer.
+        Answers about memory and hints affect nobody's turn, so they may be due a moment longer.
         """
-        line, floor, residence = self.line, self.floor, self.residence
-        if floor.draining or floor.undrained or line.arrivals or line.urgent:
+        queue, occupants, resident_set = self.queue, self.occupants, self.resident_set
+        if occupants.draining or occupants.undrained or queue.arrivals or queue.urgent:
             return True
-        if residence.dirty or residence.check_ns <= now_ns or residence.founder is not None:
+        if resident_set.dirty or resident_set.check_ns <= now_ns or resident_set.founder is not None:
             return True
-        if self.idlers.next_ns <= now_ns or self.gpu_time.deadline_ns <= now_ns:
+        if self.idle_tenants.next_ns <= now_ns or self.gpu_time.deadline_ns <= now_ns:
             return True
-        return self.returning.deadline_ns != NEVER
+        return self.resuming.deadline_ns != NEVER
 
     def must_pace(self) -> bool:
-        """Whether holds end by our word: for quotas, or for those whose memory does not fit beside the rest.
+        """Whether the daemon ends holds: to enforce quotas, or because not everybody's memory fits.
 
-        A program that queues as much as it can would drain for the better part of a minute.
+        A program that queues as much as it can would take most of a minute to drain.
         """
-        return self.pace.limited_tenants > 0 or bool(self.residence.outside)
+        return self.pace.limited_tenants > 0 or bool(self.resident_set.outside)

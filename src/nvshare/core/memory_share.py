@@ -1,4 +1,4 @@
-"""One process's part of its pod's memory, and what is expected of those that are not back after a restart.
+"""One process's part of its pod's memory, and the processes that are not back after a restart.
 
 The rules are those of ``memory``.
 """
@@ -10,15 +10,15 @@ from typing import Final
 from nvshare.core.account import NEVER
 
 UNKNOWN: Final = -1
-"""Of what a process may have: nobody can tell."""
+"""How much a process may have is not known."""
 
 
 class Share:
     """One process's part of its pod's memory."""
 
     __slots__ = (
-        "asks",
         "base_bytes",
+        "can_ask",
         "client",
         "connected",
         "generation",
@@ -28,32 +28,36 @@ class Share:
         "recalling",
         "reserved",
         "reserved_bytes",
-        "told_bytes",
+        "sent_limit_bytes",
         "used_bytes",
         "waiting",
     )
 
-    def __init__(self, client: int, asks: bool) -> None:
+    def __init__(self, client: int, can_ask: bool) -> None:
         self.client = client
-        self.asks = asks  # speaks a protocol in which it can ask
+        self.can_ask = can_ask  # its protocol version has requests for memory
         self.connected = True
         self.used_bytes = 0  # as last reported
         self.peak_bytes = 0
-        self.base_bytes = 0  # charged beside the reservations: what it used, its lease, or what it was told
+        self.base_bytes = (
+            0  # charged besides the reservations: what it uses, its lease, or the limit it was sent
+        )
         self.reserved: dict[int, int] = {}  # granted, not yet covered by a report
         self.reserved_bytes = 0  # always their sum
-        self.told_bytes: int | None = None  # of one that cannot ask: its limit; None: it was told none
+        self.sent_limit_bytes: int | None = (
+            None  # the limit sent to a client that cannot ask; None: none was sent
+        )
         self.leased = False
         self.lease_bytes: int | None = None  # None: it may have any amount
         self.recalling = False
         self.generation = 0
-        self.waiting: list[int] = []  # its questions that are not answered yet, by number
+        self.waiting: list[int] = []  # its requests that are not answered yet, by number
 
     @property
     def charge_bytes(self) -> int:
         return self.base_bytes + self.reserved_bytes
 
-    # What changes a sum over a pod's shares returns by how much.
+    # Methods that change a sum over a pod's shares return the difference.
 
     def note_used(self, used_bytes: int) -> int:
         change_bytes = used_bytes - self.used_bytes
@@ -98,58 +102,58 @@ class Share:
     def end_lease(self) -> None:
         self.leased = self.recalling = False
 
-    def tell(self, part_bytes: int | None) -> None:
-        self.told_bytes = part_bytes
+    def set_sent_limit(self, part_bytes: int | None) -> None:
+        self.sent_limit_bytes = part_bytes
 
-    def wait(self, question: int) -> None:
-        self.waiting.append(question)
+    def wait(self, request: int) -> None:
+        self.waiting.append(request)
 
-    def answer(self, question: int) -> None:
-        """Questions are answered in their order."""
-        assert self.waiting[0] == question
+    def answer(self, request: int) -> None:
+        """Requests are answered in their order."""
+        assert self.waiting[0] == request
         del self.waiting[0]
 
-    def take_questions(self) -> list[int]:
-        """They are forgotten."""
-        questions, self.waiting = self.waiting, []
-        return questions
+    def take_requests(self) -> list[int]:
+        """All of them are forgotten."""
+        requests, self.waiting = self.waiting, []
+        return requests
 
     def disconnect(self) -> None:
         self.connected = False
 
 
 class AbsentProcesses:
-    """Those of a pod that were known before a restart and are not back (rule 8)."""
+    """The processes of a pod that were known before a restart and are not back (rule 8)."""
 
     __slots__ = ("_known_bytes", "_may_have", "_unknown", "until_ns")
 
     def __init__(self) -> None:
-        self._may_have: dict[int, int] = {}  # by former id, in bytes
-        self._known_bytes = 0  # always their sum, without those of whom nobody knows
-        self._unknown = 0  # how many those are
-        self.until_ns = NEVER  # so long requests wait for them
+        self._may_have: dict[int, int] = {}  # by previous id, in bytes
+        self._known_bytes = 0  # always their sum, without the unknown ones
+        self._unknown = 0  # how many are unknown
+        self.until_ns = NEVER  # until then requests wait for them
 
     def __bool__(self) -> bool:
         return bool(self._may_have)
 
-    def __contains__(self, former: int) -> bool:
-        return former in self._may_have
+    def __contains__(self, previous: int) -> bool:
+        return previous in self._may_have
 
     def ids(self) -> tuple[int, ...]:
         return tuple(self._may_have)
 
-    def expect(self, former: int, may_have_bytes: int, until_ns: int) -> None:
-        self.remove(former)
-        self._may_have[former] = may_have_bytes
+    def expect(self, previous: int, may_have_bytes: int, until_ns: int) -> None:
+        self.remove(previous)
+        self._may_have[previous] = may_have_bytes
         if may_have_bytes == UNKNOWN:
             self._unknown += 1
         else:
             self._known_bytes += may_have_bytes
         self.until_ns = until_ns
 
-    def remove(self, former: int) -> None:
+    def remove(self, previous: int) -> None:
         """It is back, or will not come."""
-        may_have_bytes = self._may_have.pop(former, 0)
+        may_have_bytes = self._may_have.pop(previous, 0)
         if may_have_bytes == UNKNOWN:
             self._unknown -= 1
         else:
@@ -157,8 +161,8 @@ class AbsentProcesses:
         if not self._may_have:
             self.until_ns = NEVER
 
-    def leave_out(self, lost_ns: int) -> None:
-        """So long none of them could come."""
+    def exclude_standstill(self, lost_ns: int) -> None:
+        """None of them could come during that time."""
         if self.until_ns != NEVER:
             self.until_ns += lost_ns
 
@@ -168,5 +172,5 @@ class AbsentProcesses:
             self.until_ns = NEVER
 
     def possible_bytes(self, limit_bytes: int) -> int:
-        """What all of them may have."""
+        """The most that all of them may have."""
         return limit_bytes if self._unknown else self._known_bytes

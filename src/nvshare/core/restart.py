@@ -1,11 +1,10 @@
-"""The successor of another daemon takes over what that left behind.
+"""Taking over from the previous daemon.
 
 Rules:
-1. A tenant of the former daemon is here, resuming, until its first process is back or it owes nothing.
-2. Its totals go on from where they were written down. What its processes did since is theirs to tell, each
-   its own, when they resume: it is counted once, and never as more than the time that has passed
-   (``returning``, rule 2).
-3. A pod none of whose processes is alive is gone: its totals stay for a while like those of any other.
+1. A tenant of the previous daemon is RESUMING until its first process is back or it owes nothing.
+2. Its totals continue from the checkpoint. Each process reports what it did since then when it resumes; that
+   is counted once, and never as more than the time that has passed (``resuming_clients``, rule 2).
+3. A pod without a living process is gone; its totals are kept for a while like those of any other.
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nvshare.core.account import WHOLE
-from nvshare.core.books.idlers import ACTIVE_NS
+from nvshare.core.books.idle_tenants import ACTIVE_NS
 from nvshare.core.books.pod_figures import HERE, PodTotals
-from nvshare.core.books.returning import Expected
+from nvshare.core.books.resuming_clients import Expected
 from nvshare.core.effects import Effect
 from nvshare.core.gpu import Gpu
-from nvshare.core.limits import Limits, PodLimits
+from nvshare.core.limit_sources import LimitSources, PodLimits
 from nvshare.core.membership import make_tenant
 from nvshare.core.policy import billing
 from nvshare.core.policy.decide import forget_if_even
-from nvshare.core.standing import RESUMING
+from nvshare.core.tenant_state import RESUMING
 from nvshare.core.view.snapshot import Checkpoint, ClientRecord, PodRecord
 
 
-def restore(gpus: Mapping[str, Gpu], checkpoint: Checkpoint, limits: Limits, now_ns: int) -> None:
+def restore(gpus: Mapping[str, Gpu], checkpoint: Checkpoint, limits: LimitSources, now_ns: int) -> None:
     away_ns = max(0, now_ns - checkpoint.taken_ns)
     for gone in checkpoint.departed:
         if gone.gpu in gpus:
@@ -55,7 +54,7 @@ def restore(gpus: Mapping[str, Gpu], checkpoint: Checkpoint, limits: Limits, now
 
 
 def _totals_now(record: PodRecord, taken_ns: int, away_ns: int) -> PodTotals:
-    """While no daemon was there its quota went on, as its debt did; the former one was the last to see it."""
+    """While no daemon ran, its entitlement and its debt went on; the previous daemon saw it last."""
     totals = record.totals
     return totals._replace(
         entitled_ns=totals.entitled_ns + away_ns * record.due_weight // WHOLE,
@@ -64,12 +63,12 @@ def _totals_now(record: PodRecord, taken_ns: int, away_ns: int) -> PodTotals:
 
 
 def _expect_tenant(gpu: Gpu, pod: str, limits: PodLimits, lag_ns: int, away_ns: int, now_ns: int) -> None:
-    """Rule 1. What was due while no daemon was there is due still."""
+    """Rule 1. Time that was due while no daemon ran is still due."""
     tenant = make_tenant(gpu, pod, limits, now_ns)
     if tenant.limited:
         tenant.account.owe(lag_ns + away_ns * tenant.account.weight // WHOLE, gpu.pace.clock)
     gpu.move(tenant, RESUMING, now_ns)
-    gpu.idlers.look_at(tenant, now_ns + ACTIVE_NS)
+    gpu.idle_tenants.check_at(tenant, now_ns + ACTIVE_NS)
 
 
 def _expect_client(gpu: Gpu, record: ClientRecord, taken_ns: int, now_ns: int) -> None:
@@ -82,19 +81,19 @@ def _expect_client(gpu: Gpu, record: ClientRecord, taken_ns: int, now_ns: int) -
         record.excess_ns,
         record.part_permille,
     )
-    gpu.returning.expect(record.client, expected, now_ns)
+    gpu.resuming.expect(record.client, expected, now_ns)
     tenant = gpu.tenants[record.pod]
     tenant.memory.expect(record.client, record.may_have_bytes, record.memory_bytes, now_ns)
     gpu.watch_recall(tenant)
 
 
-def forget_former(gpu: Gpu, former: int, now_ns: int, out: list[Effect]) -> None:
+def forget_previous(gpu: Gpu, previous: int, now_ns: int, out: list[Effect]) -> None:
     """A client that was expected will not come back."""
-    expected = gpu.returning.back(former)
+    expected = gpu.resuming.back(previous)
     billing.count_absences(gpu, now_ns)
     tenant = gpu.tenants.get(expected.pod) if expected is not None else None
     if tenant is not None:
-        tenant.memory.give_up(former, now_ns, out)
+        tenant.memory.give_up(previous, now_ns, out)
         gpu.watch_recall(tenant)
-        if tenant.standing == RESUMING and not gpu.returning.waits:
+        if tenant.state == RESUMING and not gpu.resuming.waits:
             forget_if_even(gpu, tenant, now_ns)

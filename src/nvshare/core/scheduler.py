@@ -1,7 +1,4 @@
-"""What the core does at each event: ``handle(event, now_ns) -> effects`` and ``next_deadline_ns()``.
-
-Its rules are in ``engine``, which drives it.
-"""
+"""What each event does. ``engine`` calls it and has the entry points."""
 
 from __future__ import annotations
 
@@ -11,21 +8,27 @@ from typing import Any
 from nvshare.core import events, membership, restart
 from nvshare.core.account import NEVER
 from nvshare.core.audit import EVERY_EVENT, Checking
-from nvshare.core.books.whereabouts import Whereabouts
+from nvshare.core.books.pod_gpus import PodGpus
 from nvshare.core.client import Client
-from nvshare.core.effects import Effect, Greet, TellScheduling
+from nvshare.core.effects import Effect, Greet, SendScheduling
 from nvshare.core.engine import Engine
 from nvshare.core.gpu import Gpu
 from nvshare.core.grant import COUNTING_VERSION, Recalls
-from nvshare.core.limits import Limits
-from nvshare.core.notices import Misdeed, Notices
-from nvshare.core.policy import billing, standstill, turns, uncontended
-from nvshare.core.policy.measured import bill_unseen, measured, skip_sample, working_unheld
+from nvshare.core.limit_sources import LimitSources
+from nvshare.core.policy import billing, memory_reports, standstill, turns, uncontended
+from nvshare.core.policy.nvml_billing import (
+    bill_unseen,
+    measured,
+    sampled_clients,
+    skip_sample,
+    working_unheld,
+)
 from nvshare.core.settings import Settings
-from nvshare.core.standing import HOLDING
 from nvshare.core.tenant import Tenant
+from nvshare.core.tenant_state import HOLDING
 from nvshare.core.view import checkpoint as saving
 from nvshare.core.view.snapshot import Checkpoint
+from nvshare.core.violations import Notices
 
 
 class Scheduler(Engine):
@@ -34,16 +37,16 @@ class Scheduler(Engine):
     def __init__(self, settings: Settings | None = None, checking: Checking = EVERY_EVENT) -> None:
         super().__init__(checking)
         self.settings = settings or Settings()
-        self._whereabouts = Whereabouts()
+        self._pod_gpus = PodGpus()
         self.notices = Notices()
-        self.limits = Limits()
+        self.limits = LimitSources()
         self._recalls = Recalls()
         self._switched_ns = -NEVER  # when scheduling was last switched on or off
         self._slice_override_ns = 0
         self._handlers: dict[type[Any], Callable[[Any, int, list[Effect]], None]] = {
             events.BusyReported: self._busy_reported,
             events.MemoryUsed: self._memory_used,
-            events.MemoryAsked: self._memory_asked,
+            events.MemoryRequested: self._memory_requested,
             events.LeaseReturned: self._lease_returned,
             events.ClientRegistered: self._client_registered,
             events.ClientResumed: self._client_resumed,
@@ -57,13 +60,13 @@ class Scheduler(Engine):
             events.SliceSet: self._slice_set,
             events.SettingsChanged: self._settings_changed,
             events.Restored: self._restored,
-            events.FormerGone: self._former_gone,
+            events.ResumeCancelled: self._resume_cancelled,
             events.StoodStill: self._stood_still,
             events.Woken: self._woken,
         }
 
     def _perform(self, event: events.Event, now_ns: int, out: list[Effect]) -> None:
-        # The two commonest are called by name, which costs the compiled core half as much.
+        # The two most frequent ones are called directly, which costs the compiled core half as much.
         if isinstance(event, events.LockReleased):
             self._lock_released(event, now_ns, out)
         elif isinstance(event, events.LockRequested):
@@ -78,7 +81,7 @@ class Scheduler(Engine):
         if client is None or not self.on or not client.connected:
             return
         if self._recalls and self._recalls.expects(client.key):
-            return  # sent before it had read what recalls it
+            return  # sent before it read the message that recalls it
         gpu = client.gpu
         if client.tenant.limited or not uncontended.join(gpu, client, now_ns, out):
             turns.request(gpu, client, now_ns, out)
@@ -102,8 +105,8 @@ class Scheduler(Engine):
             self._left_undecided(gpu)
             return
         gpu.advance(now_ns)
-        if grant and grant != client.grants + 1:  # it has crossed a LOCK_OK, and its client will hold again
-            client.tell_busy(busy_ns or 0)
+        if grant and grant != client.grants + 1:  # it crossed a LOCK_OK, so the client is about to hold again
+            client.update_busy(busy_ns or 0)
             self._advance(gpu, now_ns, out)
             return
         if client.holds:
@@ -113,9 +116,9 @@ class Scheduler(Engine):
         elif again:
             turns.request(gpu, client, now_ns, out)
         if uncontended.is_uncontended(gpu, now_ns):
-            if not gpu.floor.group:
-                gpu.look.wake_at(NEVER)
-            gpu.look.leave_end(False)
+            if not gpu.occupants.group:
+                gpu.deadline.wake_at(NEVER)
+            gpu.deadline.leave_end(False)
             self._decided(gpu, NEVER, now_ns)
         else:
             self._advance(gpu, now_ns, out)
@@ -126,8 +129,8 @@ class Scheduler(Engine):
         if client is None or not client.connected:
             return
         gpu = client.gpu
-        self._bring(gpu, now_ns)
-        if client.holds or not self.on:  # who may not work is not believed that it does
+        self._move_clock(gpu, now_ns)
+        if client.holds or not self.on:  # reports of work without permission are not believed
             if slots:
                 gpu.gpu_time.note_slots(client, slots, slots_end, now_ns)
             billing.report_work(gpu, client, busy_ns if worked_ns is None else worked_ns, now_ns)
@@ -136,14 +139,14 @@ class Scheduler(Engine):
             self._advance(gpu, now_ns, out)
             return
         changed = billing.report_busy(gpu, client, busy_ns, idle_ns, now_ns)
-        # A holder's end was foreseen by how much of its holds it used to work; that is known better now.
-        if changed or client.tenant.standing == HOLDING:
+        # The end of a turn is predicted from how much of a hold is work, which is better known now.
+        if changed or client.tenant.state == HOLDING:
             self._advance(gpu, now_ns, out)
         else:
             self._left_undecided(gpu)
 
     def _may_have_lost(self, client: Client) -> bool:
-        """Whether one that works, and is not known to hold, does: its word may be older than a switch."""
+        """Whether a client without a known hold may have one: not if its grant is older than a switch."""
         return self.on and client.grants > 0 and client.granted_ns > self._switched_ns
 
     # ---- clients -----------------------------------------------------------------------------
@@ -159,11 +162,11 @@ class Scheduler(Engine):
         self._after_membership(gpu, tenant, client, now_ns, out)
 
     def _greet(self, client: Client, out: list[Effect]) -> None:
-        """So that an older client's queue begins short (``grant``, rule 6)."""
-        if not (self.on and client.may_be_green and client.connected and client.gpu.must_pace()):
+        """Make an older client's queue start short (``grant``, rule 6)."""
+        if not (self.on and client.may_be_fresh and client.connected and client.gpu.must_pace()):
             return
         if not client.wants and not self._recalls.expects(client.key):
-            client.be_greeted()
+            client.note_greeted()
             self._recalls.expect(client.key)
             out.append(Greet(client.key))
 
@@ -171,15 +174,14 @@ class Scheduler(Engine):
         gpu = self._gpu_for_newcomer(event.client, event.gpu, now_ns)
         tenant = self._tenant(gpu, event.pod, now_ns)
         tenant.belong_to(event.owner)
-        former = self.clients.get(event.former)
-        if former is not None and former.tenant is not tenant:
-            raise ValueError(f"client {event.former:016x} is of another pod or GPU")
-        self.clients.pop(event.former, None)
+        previous = self.clients.get(event.previous)
+        if previous is not None and previous.tenant is not tenant:
+            raise ValueError(f"client {event.previous:016x} is of another pod or GPU")
+        self.clients.pop(event.previous, None)
         client = self.clients[event.client] = membership.resume(
-            gpu, tenant, former, event, self.on, self._switched_ns, now_ns, out
+            gpu, tenant, previous, event, self.on, self._switched_ns, now_ns, out
         )
-        if tenant.memory.claims.cut:
-            self._note_cut(gpu, tenant, now_ns)
+        memory_reports.note_cut_claims(gpu, tenant, now_ns)
         self._after_membership(gpu, tenant, client, now_ns, out)
 
     def _gpu_for_newcomer(self, key: int, gpu_key: str, now_ns: int) -> Gpu:
@@ -201,9 +203,9 @@ class Scheduler(Engine):
         self, gpu: Gpu, tenant: Tenant, newcomer: Client | None, now_ns: int, out: list[Effect]
     ) -> None:
         membership.changed(gpu, tenant, newcomer, now_ns, out)
-        spans_gpus = self._whereabouts.spans_gpus(tenant.pod)
+        spans_gpus = self._pod_gpus.spans_gpus(tenant.pod)
         if spans_gpus is not tenant.habits.spans_gpus:
-            for other in self._whereabouts.gpus_of(tenant.pod):
+            for other in self._pod_gpus.gpus_of(tenant.pod):
                 self._note_span(other, other.tenants[tenant.pod], spans_gpus, gpu, now_ns, out)
         self._advance(gpu, now_ns, out)
 
@@ -232,34 +234,21 @@ class Scheduler(Engine):
                 self._recalls.forget(client.key)
                 membership.disconnect(gpu, client, now_ns, out)
             membership.remove(gpu, client, now_ns, out)
-            gpu.holders.go(client)
+            gpu.recent_holders.go(client)
             self._after_membership(gpu, client.tenant, None, now_ns, out)
 
     # ---- memory ------------------------------------------------------------------------------
 
     def _memory_used(self, event: events.MemoryUsed, now_ns: int, out: list[Effect]) -> None:
-        key, used_bytes, seq = event
-        client = self.clients.get(key)
+        client = self.clients.get(event[0])
         if client is None or not client.connected:
             return
-        gpu, tenant = client.gpu, client.tenant
-        memory = tenant.memory
-        memory.report(key, used_bytes, seq, now_ns, out)
-        if memory.claims.cut:
-            self._note_cut(gpu, tenant, now_ns)
-        if memory.used_bytes != tenant.lodging.used_bytes:
-            gpu.set_used(tenant, memory.believed_bytes)
-        if gpu.residence.dirty:
-            self._advance(gpu, now_ns, out)
+        if memory_reports.report_used(client, event, now_ns, out):
+            self._advance(client.gpu, now_ns, out)
         else:
-            self._touch(gpu)
+            self._touch(client.gpu)
 
-    def _note_cut(self, gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
-        """A process said that it has what it cannot have."""
-        tenant.figures.cut_claims(tenant.memory.claims.take_cut())
-        gpu.notice(Misdeed.MEMORY, tenant, now_ns)
-
-    def _memory_asked(self, event: events.MemoryAsked, now_ns: int, out: list[Effect]) -> None:
+    def _memory_requested(self, event: events.MemoryRequested, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event.client)
         if client is not None:
             client.tenant.memory.ask(client.key, event.seq, event.asked_bytes, now_ns, out)
@@ -267,15 +256,9 @@ class Scheduler(Engine):
 
     def _lease_returned(self, event: events.LeaseReturned, now_ns: int, out: list[Effect]) -> None:
         client = self.clients.get(event.client)
-        if client is None or not client.connected:
-            return
-        gpu, tenant = client.gpu, client.tenant
-        tenant.memory.lease_returned(client.key, event.generation, event.used_bytes, now_ns, out)
-        if tenant.memory.claims.cut:
-            self._note_cut(gpu, tenant, now_ns)
-        gpu.watch_recall(tenant)
-        gpu.set_used(tenant, tenant.memory.believed_bytes)
-        self._advance(gpu, now_ns, out)
+        if client is not None and client.connected:
+            memory_reports.return_lease(client, event, now_ns, out)
+            self._advance(client.gpu, now_ns, out)
 
     # ---- GPUs and settings -------------------------------------------------------------------
 
@@ -283,33 +266,33 @@ class Scheduler(Engine):
         gpu = self.gpus.get(event.gpu)
         if gpu is None:
             total_bytes = event.total_bytes or self.settings.default_gpu_memory_bytes
-            everywhere, order = self._whereabouts, len(self.gpus)
+            everywhere, order = self._pod_gpus, len(self.gpus)
             gpu = Gpu(
                 event.gpu, total_bytes, event.number, self.settings, now_ns, everywhere, self.notices, order
             )
-            gpu.residence.override_slice(self._slice_override_ns)
+            gpu.resident_set.override_slice(self._slice_override_ns)
             self.gpus[event.gpu] = gpu
         else:
             gpu.set_index(event.number)
-            gpu.set_total(event.total_bytes or gpu.residence.total_bytes)
+            gpu.set_total(event.total_bytes or gpu.resident_set.total_bytes)
         self._advance(gpu, now_ns, out)
 
     def _gpu_sampled(self, event: events.GpuSampled, now_ns: int, out: list[Effect]) -> None:
         gpu = self.gpus.get(event.gpu)
         if gpu is not None:
-            gpu.residence.see_used(event.used_bytes, event.paged_out_bytes)
+            gpu.resident_set.see_used(event.used_bytes, event.paged_out_bytes)
             self._advance(gpu, now_ns, out)
 
     def _work_sampled(self, event: events.WorkSampled, now_ns: int, out: list[Effect]) -> None:
         gpu = self.gpus.get(event.gpu)
         if gpu is not None:
-            here, gone = self._sampled_clients(gpu, event.clients)
+            here, gone = sampled_clients(gpu, self.clients, event.clients)
             at_ns = min(event.at_ns, now_ns)
             gpu.gpu_time.sampled(here, at_ns, now_ns, event.complete)
             gpu.advance(now_ns)
             if not event.complete:
                 skip_sample(here, now_ns)
-                gpu.holders.begin_anew(now_ns)
+                gpu.recent_holders.reset(now_ns)
             elif self.on:
                 measured(gpu, here, gone, at_ns, now_ns)
                 bill_unseen(gpu, at_ns, now_ns)
@@ -317,31 +300,14 @@ class Scheduler(Engine):
                     membership.stop_unheld(gpu, client, now_ns, out)
             self._advance(gpu, now_ns, out)
 
-    def _sampled_clients(
-        self, gpu: Gpu, told: tuple[tuple[int, int], ...]
-    ) -> tuple[list[tuple[Client, int]], list[tuple[Client, int]]]:
-        """Those that are here, and those that held until a while ago and have gone."""
-        here, gone = [], []
-        for key, worked_ns in told:
-            client = self.clients.get(key)
-            if client is not None and client.gpu is gpu:
-                here.append((client, worked_ns))
-            elif client is None and (client := gpu.holders.find(key)) is not None:
-                gone.append((client, worked_ns))
-            if worked_ns or client is None or not client.tenant.habits.spans_gpus:
-                gpu.holders.see(
-                    key, worked_ns
-                )  # of one on several GPUs NVML may say so because it cannot see
-        return here, gone
-
     def _slice_set(self, event: events.SliceSet, now_ns: int, out: list[Effect]) -> None:
         self._slice_override_ns = event.slice_ns
         for gpu in self.gpus.values():
-            gpu.residence.override_slice(event.slice_ns)
+            gpu.resident_set.override_slice(event.slice_ns)
             self._advance(gpu, now_ns, out)
 
     def _settings_changed(self, event: events.SettingsChanged, now_ns: int, out: list[Effect]) -> None:
-        """What they lengthen or shorten is looked at again at once."""
+        """Deadlines that depend on them are computed again at once."""
         self.settings = event.settings
         for gpu in self.gpus.values():
             gpu.configure(event.settings, now_ns)
@@ -351,7 +317,7 @@ class Scheduler(Engine):
 
     def _limits_set(self, event: events.LimitsSet, now_ns: int, out: list[Effect]) -> None:
         limits = self.limits.put(*event)
-        for gpu in self._whereabouts.gpus_of(event.pod):
+        for gpu in self._pod_gpus.gpus_of(event.pod):
             tenant = gpu.tenants[event.pod]
             gpu.advance(now_ns)
             paced = gpu.must_pace()
@@ -359,7 +325,7 @@ class Scheduler(Engine):
             self._advance(gpu, now_ns, out)
             if changed:
                 turns.note_quota_change(gpu, tenant, now_ns)
-                if not paced:  # else newcomers were greeted when they came
+                if not paced:  # otherwise they were greeted when they registered
                     for other in gpu.tenants.values():
                         for client in other.clients.values():
                             self._greet(client, out)
@@ -375,52 +341,52 @@ class Scheduler(Engine):
         for gpu in self.gpus.values():
             gpu.advance(now_ns)
             for tenant in gpu.tenants.values():
-                tenant.habits.doubts.begin_anew(now_ns)
-            gpu.holders.begin_anew(now_ns)
+                tenant.habits.trust.reset(now_ns)
+            gpu.recent_holders.reset(now_ns)
             if not event.on:
                 membership.withdraw_all(gpu, now_ns)
             self._advance(gpu, now_ns, out)
         for client in self.clients.values():
             if client.connected:
-                out.append(TellScheduling(client.key, event.on))
+                out.append(SendScheduling(client.key, event.on))
 
     def _switch(self, on: bool, now_ns: int) -> None:
         self.on = on
         self.off_since_ns = -1 if on else now_ns
 
     def _stood_still(self, event: events.StoodStill, now_ns: int, out: list[Effect]) -> None:
-        """What fell due meanwhile is decided only now, by books that leave the time out."""
+        """Deadlines of the meantime are decided only now, with books that exclude that time."""
         for gpu in self.gpus.values():
-            standstill.leave_out(gpu, event.since_ns, now_ns)
-            gpu.holders.begin_anew(now_ns)
+            standstill.exclude_standstill(gpu, event.since_ns, now_ns)
+            gpu.recent_holders.reset(now_ns)
             self._advance(gpu, now_ns, out)
 
     def _woken(self, event: events.Woken, now_ns: int, out: list[Effect]) -> None:
-        """Deadlines were dealt with on the way in."""
+        """``handle`` has dealt with the deadlines."""
 
     # ---- restarts ----------------------------------------------------------------------------
 
     def _restored(self, event: events.Restored, now_ns: int, out: list[Effect]) -> None:
-        """Start as the successor of another daemon."""
+        """Take over from another daemon."""
         checkpoint = event.checkpoint
         self._switch(checkpoint.scheduling_on, now_ns)
-        for word in checkpoint.limits:
-            self.limits.put(*word)
+        for stated in checkpoint.limits:
+            self.limits.put(*stated)
         restart.restore(self.gpus, checkpoint, self.limits, now_ns)
         for gpu in self.gpus.values():
             self._advance(gpu, now_ns, out)
 
-    def _former_gone(self, event: events.FormerGone, now_ns: int, out: list[Effect]) -> None:
-        """A client we waited for will not come back."""
+    def _resume_cancelled(self, event: events.ResumeCancelled, now_ns: int, out: list[Effect]) -> None:
+        """A client that could resume will not."""
         gpu = self.gpus.get(event.gpu)
-        if gpu is not None and gpu.returning.expects(event.former):
+        if gpu is not None and gpu.resuming.expects(event.previous):
             gpu.advance(now_ns)
-            restart.forget_former(gpu, event.former, now_ns, out)
+            restart.forget_previous(gpu, event.previous, now_ns, out)
             self._advance(gpu, now_ns, out)
 
     def checkpoint(self, now_ns: int) -> Checkpoint:
-        """What the next daemon must know, at one moment."""
-        gathering = saving.Gathering(self, lambda gpu: self.look(gpu, now_ns), now_ns)
+        """What the next daemon must know, as of one moment."""
+        gathering = saving.Gathering(self, lambda gpu: self.advance_clock(gpu, now_ns), now_ns)
         for _ in gathering.steps():
             pass
         gathering.finish()

@@ -1,9 +1,9 @@
-"""What can be set from the environment: one row a variable.
+"""What can be set in the environment: one row for each variable.
 
 1. A value outside its range is an error that names the variable, the value and what is accepted. Nothing is
    clamped or guessed: a daemon that runs with a value nobody wrote is worse than one that stops.
-2. A variable that is set to nothing counts as not set.
-3. Variables that steered what is exact here are read and checked, and a warning says that they do nothing.
+2. A variable with an empty value counts as not set.
+3. Variables that tuned what is exact here are read and checked, and a warning says that they have no effect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SettingError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the core is told, in its own units. The defaults are those of the table."""
+    """The core's settings, in its own units. The defaults are those of the table."""
 
     scheduling_mode: Literal["auto", "serial", "concurrent"] = "auto"
     switch_time_mode: Literal["auto", "fixed"] = "auto"
@@ -51,7 +51,7 @@ class Settings:
 
 
 class Choice(NamedTuple):
-    """One of some words."""
+    """One of several words."""
 
     words: tuple[str, ...]
 
@@ -98,8 +98,8 @@ SETTINGS: Final = (
         "scheduling_mode",
         "auto",
         Choice(("auto", "serial", "concurrent")),
-        "who runs together: tenants that fit in memory (auto; concurrent is the same), or of those without a"
-        " quota always one alone (serial)",
+        "which tenants run together: those that fit in memory (auto; concurrent is the same), or of those"
+        " without a quota only one at a time (serial)",
     ),
     SettingRow(
         "NVSHARE_SWITCH_TIME_MODE",
@@ -127,21 +127,21 @@ SETTINGS: Final = (
         "memory_reserve_percent",
         "10",
         IntegerRange(0, 90, "%"),
-        "part of a GPU's memory that tenants are not given",
+        "part of a GPU's memory that tenants do not get",
     ),
     SettingRow(
         "NVSHARE_DEFAULT_GPU_MEMORY_GB",
         "default_gpu_memory_bytes",
         "16",
         IntegerRange(1, 4096, "GiB", BYTES_PER_GIB),
-        "a GPU's memory where the driver does not tell",
+        "a GPU's memory if the driver does not report it",
     ),
     SettingRow(
         "NVSHARE_MAX_RUNTIME_SEC",
         "max_runtime_ns",
         "300",
         IntegerRange(10, _SECONDS_OF_A_DAY, "s", NS_PER_SEC),
-        "longest hold of a GPU while somebody waits, whatever its reason",
+        "longest hold of a GPU while somebody waits, for whatever reason",
     ),
     SettingRow(
         "NVSHARE_COMPUTE_WINDOW_MS",
@@ -155,7 +155,7 @@ SETTINGS: Final = (
         "drop_timeout_ns",
         "60",
         IntegerRange(1, 3600, "s", NS_PER_SEC),
-        "who has not drained for so long after being told to counts as unresponsive; others go on if memory"
+        "a client that has not drained this long after DROP_LOCK counts as unresponsive; others run if memory"
         " allows. See NVSHARE_ON_UNRESPONSIVE",
     ),
     SettingRow(
@@ -163,22 +163,22 @@ SETTINGS: Final = (
         "drain_grace_ns",
         "500",
         IntegerRange(10, 60_000, "ms", NS_PER_MS),
-        "least time to drain before the next tenant is let in beside a late one",
+        "minimum time to drain before the next tenant may run beside a late one",
     ),
     SettingRow(
         "NVSHARE_UNLIMITED_MIN_PERCENT",
         "unlimited_min_percent",
         "5",
         IntegerRange(0, 50, "%"),
-        "what active tenants without a quota keep together, however much the others ask",
+        "what active tenants without a quota are guaranteed together, however high the quotas of others",
     ),
     SettingRow(
         "NVSHARE_OVERTAKE_SEC",
         "overtake_ns",
         "10",
         IntegerRange(0, 3600, "s", NS_PER_SEC),
-        "how long small requests may pass a big one that waits for memory, where slices are fixed or set by"
-        " hand; then room is made. A slice that follows the memory ends when its time has come",
+        "how long small requests may overtake a big one that waits for memory, if slices are fixed or set by"
+        " hand; then room is made. A slice that depends on memory ends when its time is over",
     ),
     SettingRow("NVSHARE_QUOTA_CARRYOVER_PERCENT", "", "25", IntegerRange(0, 100, "%"), _NO_EFFECT),
     SettingRow("NVSHARE_DROP_TAIL_BILLING_PERCENT", "", "70", IntegerRange(0, 100, "%"), _NO_EFFECT),
@@ -243,7 +243,7 @@ def library_section() -> list[str]:
         "",
         "## Of the library in CUDA programs",
         "",
-        "A value that is not accepted is told in one line on standard error and counts as not set; the",
+        "A value that is not accepted is reported in one line on standard error and counts as not set; the",
         "program runs. The library also reads `NVSHARE_SOCK_DIR` and `NVSHARE_DEBUG`, the daemon's own.",
         "",
         "| variable | default | accepted | meaning |",
@@ -262,8 +262,8 @@ def settings_page() -> str:
         "Generated from the table in `src/nvshare/core/settings.py`; `make docs` writes it. Do not edit.",
         "",
         "A value that is not accepted ends the program with exit code 2 and a message that names the",
-        "variable, the value and what is accepted. A variable set to nothing counts as not set. One that",
-        "begins with `NVSHARE_` and is unknown gets a warning, with the name that it resembles.",
+        "variable, the value and what is accepted. A variable with an empty value counts as not set. An",
+        "unknown one that begins with `NVSHARE_` gets a warning, with the name that it resembles.",
         "",
         "| variable | default | unit | accepted | meaning |",
         "| --- | --- | --- | --- | --- |",

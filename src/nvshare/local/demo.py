@@ -28,8 +28,8 @@ from nvshare.local.screen import Screen, end_signal
 from nvshare.local.summary import TenantRow, as_lines, as_table, on_terminal
 from nvshare.local.supervisor import Node, NodeError, NodePlan, end_with_parent
 from nvshare.local.up import describe
+from nvshare.runtime.own_modules import module_command
 
-CARDS: Final = "t4:2"
 NAMESPACE: Final = "demo"
 SLICE_SEC: Final = 10
 VISIT_SEC: Final = 8.0
@@ -96,8 +96,8 @@ class Troupe:
             self._enter(tenant)
 
     def _enter(self, tenant: Tenant) -> None:
-        run = [sys.executable, "-m", "nvshare", "run", "--pod", tenant.pod, "--gpu", str(tenant.gpu)]
-        workload = [sys.executable, "-m", "nvshare.workloads", "w5", "--size", str(tenant.side)]
+        run = module_command("nvshare", "run", "--pod", tenant.pod, "--gpu", str(tenant.gpu))
+        workload = module_command("nvshare.workloads", "w5", "--size", str(tenant.side))
         tenant.process = subprocess.Popen(
             [*run, *tenant.options, "--", *workload, "--duration", str(_LONG_SEC)],
             env=self._environment,

@@ -27,6 +27,7 @@ from nvshare.local.job import adopted, run_job
 from nvshare.local.libraries import InterposerMissingError, interposer_library
 from nvshare.local.limit_description import describe, says_anything
 from nvshare.local.state import Simulated, search_path
+from nvshare.plain_text import plain_lines
 from nvshare.sim.gpu import SimulatorError, library_directory
 
 
@@ -88,7 +89,7 @@ def job_environment(
 
 
 def _say(text: str) -> None:
-    print(f"nvshare: {text}", file=sys.stderr, flush=True)
+    print(f"nvshare: {plain_lines(text)}", file=sys.stderr, flush=True)
 
 
 def _simulated(status: dict[str, Any]) -> Simulated | None:

@@ -3,11 +3,14 @@
 1. The file is in a directory that is locked while the node is up. A file without a lock is left over from a
    node that was killed, and the next node replaces it.
 2. A pid counts only together with its start time.
+3. Only what root or our own user wrote is believed: ``down`` signals the process that the file names. So root
+   reads no node of another user's.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -15,7 +18,7 @@ from typing import Final
 import msgspec
 
 from nvshare.pods.peer import Process, process_of
-from nvshare.runtime import directories
+from nvshare.runtime import directories, files
 
 _DIRECTORY: Final = "node"
 _FILE: Final = "state.json"
@@ -27,6 +30,10 @@ _ATTEMPTS_MAX: Final = 5
 def search_path(first: str, rest: str) -> str:
     """A list of directories or libraries for the loader, with one more in front."""
     return f"{first}:{rest}" if rest else first
+
+
+class ForeignNodeError(Exception):
+    """The node's files are not ours to believe (rule 3)."""
 
 
 class Simulated(msgspec.Struct, frozen=True):
@@ -69,14 +76,39 @@ def write_state(private_dir: Path, state: NodeState) -> None:
     beginning.rename(path)
 
 
-def read_state(private_dir: Path) -> NodeState | None:
-    """The node that is up now; None if there is none. Raises PermissionError."""
+def _check_owner(directory: Path) -> None:
+    """Rule 3. Raises OSError and ForeignNodeError."""
+    found = directory.lstat()
+    own = os.geteuid()
+    if stat.S_ISLNK(found.st_mode):
+        raise ForeignNodeError(f"{directory} is a symbolic link; name the directory it leads to")
+    if found.st_uid not in (0, own):
+        accepted = "root uses only its own" if own == 0 else f"accepted: root or user {own}"
+        raise ForeignNodeError(
+            f"{directory} belongs to user {found.st_uid}, {accepted}; run this as that user, or name another"
+        )
+
+
+def _read(directory: Path, name: str) -> bytes | None:
+    """A file of the node's (rule 3); None if there is none. Raises OSError and ForeignNodeError."""
     try:
-        with (node_directory(private_dir) / _FILE).open("rb") as file:
-            state = msgspec.json.decode(file.read(_FILE_BYTES_MAX), type=NodeState)
+        _check_owner(directory)
+        return files.read(directory / name, _FILE_BYTES_MAX)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except files.Unusable as why:
+        raise ForeignNodeError(f"{directory / name} is not used: {why}; remove it") from why
+
+
+def read_state(private_dir: Path) -> NodeState | None:
+    """The node that is up now; None if there is none. Raises PermissionError and ForeignNodeError."""
+    try:
+        _check_owner(private_dir)
+        raw = _read(node_directory(private_dir), _FILE)
+        state = None if raw is None else msgspec.json.decode(raw, type=NodeState)
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
         return None
-    return state if process_of(state.pid) == state.process else None
+    return state if state is not None and process_of(state.pid) == state.process else None
 
 
 def lock_node(private_dir: Path) -> int:
@@ -100,11 +132,8 @@ def write_failure(private_dir: Path, why: str) -> None:
 
 
 def read_failure(private_dir: Path) -> str:
-    try:
-        with (private_dir / _FAILURE).open(errors="replace") as file:
-            return file.read(_FILE_BYTES_MAX)
-    except FileNotFoundError:
-        return ""
+    """Raises PermissionError and ForeignNodeError."""
+    return (_read(private_dir, _FAILURE) or b"").decode(errors="replace")
 
 
 def forget_failure(private_dir: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 
 from nvshare.core.units import format_bytes
+from nvshare.plain_text import plain
 from nvshare.tables import Column, FittedTable
 
 WINDOW_LOOKS: Final = 6
@@ -202,7 +203,7 @@ def as_table(rows: Iterable[TenantRow], title: str) -> FittedTable:
 def as_lines(rows: Iterable[TenantRow]) -> list[str]:
     """One line per tenant, where there is no table."""
     return [
-        f"gpu {row.gpu_index}  {row.pod}: "
+        f"gpu {row.gpu_index}  {plain(row.pod)}: "
         + ", ".join(
             f"{column.heading} {cell}" for column, cell in zip(COLUMNS[2:], row.cells()[2:], strict=True)
         )

@@ -17,7 +17,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -44,6 +43,7 @@ from nvshare.local.state import (
 from nvshare.node.users import Users
 from nvshare.pods.peer import process_of
 from nvshare.runtime import directories
+from nvshare.runtime.own_modules import module_command
 from nvshare.sim.gpu import SimulatorError, check_cards
 
 DEFAULT_CARDS: Final = "t4:2"
@@ -270,7 +270,7 @@ class Node:
 
     def _start_process(self) -> None:
         plan = self.plan
-        command = [sys.executable, "-m", "nvshare", "scheduler", "--gpus", "nvml"]
+        command = module_command("nvshare", "scheduler", "--gpus", "nvml")
         command += ["--sock-dir", str(plan.sock_dir), "--private-dir", str(plan.private_dir)]
         self._daemon = subprocess.Popen(
             command,

@@ -19,6 +19,7 @@ from nvshare.local.screen import Screen, end_signal
 from nvshare.local.state import read_failure, read_state, write_failure
 from nvshare.local.summary import gpu_name
 from nvshare.local.supervisor import END_SEC, Node, NodeError, NodePlan
+from nvshare.plain_text import plain, plain_lines
 from nvshare.pods.peer import open_process
 
 _ANSWER_BYTES_MAX: Final = 65_536
@@ -134,12 +135,12 @@ def _serve(plan: NodePlan, answer: Callable[[str, int], None]) -> int:
 
 
 def down(private_dir: Path) -> Answer:
-    """End the node that is up, and wait until it is gone."""
+    """End the node that is up, and wait until it is gone. Raises PermissionError and ForeignNodeError."""
     state = read_state(private_dir)
     pidfd = None if state is None else open_process(state.process)
     if state is None or pidfd is None:
         why = read_failure(private_dir)
-        failed = f"; the last one failed: {why}" if why else ""
+        failed = f"; the last one failed: {plain(why.strip())}" if why else ""
         return Answer(f"no node is up in {private_dir}{failed}", 3)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
@@ -154,5 +155,6 @@ def down(private_dir: Path) -> Answer:
 
 def say(answer: Answer) -> int:
     stream = sys.stderr if answer.code else sys.stdout
-    print(f"Error: {answer.text}" if answer.code else answer.text, file=stream, flush=True)
+    text = plain_lines(answer.text)
+    print(f"Error: {text}" if answer.code else text, file=stream, flush=True)
     return answer.code

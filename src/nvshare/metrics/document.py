@@ -15,7 +15,7 @@ _HEAD: Final = """\
 Generated from the tables in `src/nvshare/metrics/scheduler`; `make docs` writes it. Do not edit.
 
 `nvshare scheduler` serves them on port 9402 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`): text
-0.0.4, and OpenMetrics 1.0 to who asks for it. `/metrics?name[]=NAME` shows only that family. How to scrape,
+0.0.4, and OpenMetrics 1.0 on request. `/metrics?name[]=NAME` shows only that family. How to scrape,
 alert and draw them: [operations.md](operations.md). Every variable: [settings.md](settings.md).
 
 ## How to read them
@@ -34,7 +34,7 @@ alert and draw them: [operations.md](operations.md). Every variable: [settings.m
   `nvshare_source_up` says so. Of a GPU that is lost only what the daemon itself counts stays: its XIDs, the
   one it went with included.
 - Counters never go back while the daemon lives.
-- `namespace` and `pod` name who shares the GPU. What is in no pod has no namespace and its kind in the name:
+- `namespace` and `pod` name the pod. What is in no pod has no namespace and its kind in the name:
   `container:ID`, `process:PID:START`; a pod that only its cgroup tells is `pod:UID`.
   With `NVSHARE_METRICS_DEBUG_LABELS=0` a program in no pod is `process:UID/COMMAND`, what several of one name
   have is added up, and there are at most 32 names of a user: the rest is `process:UID/other`.

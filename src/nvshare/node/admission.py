@@ -22,6 +22,7 @@ from nvshare.node.unregistered import Unregistered
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.peer import (
     PEER_DEAD,
+    UNKNOWN_UID,
     IdentityError,
     Peer,
     Process,
@@ -35,7 +36,7 @@ from nvshare.wire.messages import Message
 if TYPE_CHECKING:
     from nvshare.node.scheduler_node import SchedulerNode
 
-UNKNOWN_PEER: Final = Peer(Process(0, 0), -1, HOST)
+UNKNOWN_PEER: Final = Peer(Process(0, 0), UNKNOWN_UID, HOST)
 """Has no rights and no client."""
 
 

@@ -32,8 +32,10 @@ from nvshare.node.checkpoint_repair import (
     FIGURES,
     KINDS,
     DepartedRow,
+    KubernetesPodRow,
     LagRow,
     LimitRow,
+    NamespaceRow,
     PresentRow,
     RunRow,
     SavedClient,
@@ -70,6 +72,8 @@ class Saved(msgspec.Struct, frozen=True):
     departed: list[DepartedRow] = []
     present: list[PresentRow] = []
     draining: list[str] = []
+    kubernetes_pods: list[KubernetesPodRow] = []
+    namespaces: list[NamespaceRow] = []
     journal: int = 0  # the last entry of the journal that it covers
     journal_base: int = -1  # when the checkpoint that journal was started on was taken; -1: none
 
@@ -88,6 +92,8 @@ class _Unchecked(msgspec.Struct, frozen=True):
     departed: list[msgspec.Raw] = []
     present: list[msgspec.Raw] = []
     draining: list[msgspec.Raw] = []
+    kubernetes_pods: list[msgspec.Raw] = []
+    namespaces: list[msgspec.Raw] = []
     journal: int = 0
     journal_base: int = -1
 
@@ -105,6 +111,8 @@ class Draft(NamedTuple):
     expected: dict[int, Member]
     runs: dict[Process, Run]
     draining: tuple[str, ...] = ()  # GPUs
+    kubernetes_pods: list[KubernetesPodRow] = []  # noqa: RUF012 - never changed
+    namespaces: list[NamespaceRow] = []  # noqa: RUF012
     journal: int = 0  # the last covered entry
     journal_base: int = -1
 
@@ -150,6 +158,8 @@ def saved_from(draft: Draft) -> Saved:
         ],
         present=[(here.pod, here.gpu, fit_totals(here.totals), here.due_weight) for here in core.present],
         draining=list(draft.draining),
+        kubernetes_pods=draft.kubernetes_pods,
+        namespaces=draft.namespaces,
         journal=draft.journal,
         journal_base=draft.journal_base,
     )

@@ -14,9 +14,10 @@ import msgspec
 
 from nvshare.core.account import WHOLE
 from nvshare.core.books.pod_figures import PodTotals
-from nvshare.core.limits import LimitsBook
+from nvshare.core.limit_sources import DEFAULT, PodLimitSources
 from nvshare.node.bounds import FIGURE_MAX
 from nvshare.node.member import NO_CLIENT
+from nvshare.pods.peer import UNKNOWN_UID
 from nvshare.pods.tenancy import RUNS_MAX, Run
 from nvshare.pods.tenant_name import TenantName
 
@@ -59,6 +60,10 @@ LagRow = tuple[str, str, int]
 RunRow = tuple[int, int, Run]
 DepartedRow = tuple[str, str, PodTotals]
 PresentRow = tuple[str, str, PodTotals, int]  # the last: the rate it is entitled to
+StatedRow = tuple[int | None, int | None, bool | None]
+KubernetesPodRow = tuple[str, str, str, StatedRow, bool, str]
+"""UID, namespace, name, what its annotations state, whether it is gone, its UID in the API."""
+NamespaceRow = tuple[str, StatedRow, StatedRow]  # name, defaults, ceilings
 
 
 FIGURES: Final = {
@@ -118,7 +123,7 @@ def _client(row: SavedClient) -> None:
     _within("client", row.client, 0, _UNSIGNED_MAX)
     if row.client in NO_CLIENT:
         raise BadRow(f"{row.client:016x} is not a client id")
-    _within("uid", row.uid, -1, UID_MAX)
+    _within("uid", row.uid, UNKNOWN_UID, UID_MAX)
     _within("epoch", row.epoch, 0, FIGURE_MAX)
     for name, (least, most) in FIGURES.items():
         _within(name, getattr(row, name), least, most)
@@ -131,7 +136,7 @@ def _client(row: SavedClient) -> None:
 def _limit(row: LimitRow) -> None:
     pod, source, memory_bytes, core_percent, share = row
     _pod(pod)
-    LimitsBook().put(source, memory_bytes, core_percent, share)
+    PodLimitSources().put(source, memory_bytes, core_percent, share)
 
 
 def _lag(row: LagRow) -> None:
@@ -161,6 +166,26 @@ def _present(row: PresentRow) -> None:
     _within("rate", row[3], 0, WHOLE)
 
 
+def _stated(row: StatedRow) -> None:
+    PodLimitSources().put(DEFAULT, *row)
+
+
+def _kubernetes_pod(row: KubernetesPodRow) -> None:
+    uid, namespace, name, stated, _gone, api_uid = row
+    _pod(TenantName.of_pod(uid).key)
+    if max(map(len, (namespace, name, api_uid))) > _NAME_MAX:
+        raise BadRow(f"a name is longer than {_NAME_MAX} characters")
+    _stated(stated)
+
+
+def _namespace(row: NamespaceRow) -> None:
+    name, default, ceiling = row
+    if len(name) > _NAME_MAX:
+        raise BadRow(f"a name is longer than {_NAME_MAX} characters")
+    _stated(default)
+    _stated(ceiling)
+
+
 class _Kind(NamedTuple):
     type: Any
     check: Callable[[Any], None]
@@ -172,6 +197,10 @@ def _first_two(row: tuple[object, ...]) -> object:
     return row[:2]
 
 
+def _first(row: tuple[object, ...]) -> object:
+    return row[0]
+
+
 KINDS: Final = {
     "clients": _Kind(SavedClient, _client, lambda row: row.client, CLIENTS_MAX),
     "limits": _Kind(LimitRow, _limit, _first_two, CLIENTS_MAX),
@@ -180,6 +209,8 @@ KINDS: Final = {
     "departed": _Kind(DepartedRow, _totals, _first_two, CLIENTS_MAX),
     "draining": _Kind(str, _gpu, lambda row: row, CLIENTS_MAX),
     "present": _Kind(PresentRow, _present, _first_two, CLIENTS_MAX),
+    "kubernetes_pods": _Kind(KubernetesPodRow, _kubernetes_pod, _first, CLIENTS_MAX),
+    "namespaces": _Kind(NamespaceRow, _namespace, _first, CLIENTS_MAX),
 }
 
 

@@ -121,10 +121,11 @@ class CheckpointSaver:
         journal = node.journal
         covers = (journal.number, journal.base) if journal is not None else (0, -1)
         parts = (dict(node.members.registered), dict(node.members.expected), node.tenancy.runs())
-        self._writer.submit(Draft(number, gathering, *parts, node.drains.all(), *covers))
+        known = node.kubernetes.rows() if node.kubernetes is not None else ([], [])
+        self._writer.submit(Draft(number, gathering, *parts, node.drains.all(), *known, *covers))
 
     def _look(self, gpu: Gpu) -> int:
-        return self._dispatcher.scheduler.look(gpu, self._dispatcher.clock())
+        return self._dispatcher.scheduler.advance_clock(gpu, self._dispatcher.clock())
 
     def _report_ended(self, number: int) -> None:
         """Called by the writer's thread."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,17 @@ from nvshare.core.settings import (
     read_settings,
     settings_page,
 )
-from nvshare.core.units import UnitError
+from nvshare.core.units import (
+    ACCEPTED_BYTES,
+    ACCEPTED_PERCENT,
+    LEAST_MEMORY_BYTES,
+    UnitError,
+    format_bytes,
+    parse_memory,
+    parse_percent,
+)
 from nvshare.gpu.inventory import ACCEPTED_LIST, parse_device_list
-from nvshare.node.users import ServedGroup, TermsList, Users, look_up
+from nvshare.node.users import DEFAULT_GROUP, ServedGroup, TermsList, Users, look_up
 from nvshare.runtime import settings
 from nvshare.runtime.paths import (
     CONTROL_SOCKET,
@@ -49,6 +58,9 @@ _READ_ELSEWHERE: Final = (
 """Variables that neither the daemon nor the library in programs reads."""
 
 
+_NODE: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+
+
 class Gpus(NamedTuple):
     """The source of the list of GPUs."""
 
@@ -63,6 +75,42 @@ class Gpus(NamedTuple):
         except UnitError:
             return None
         return text
+
+
+class NodeName(NamedTuple):
+    """The name of a Kubernetes node."""
+
+    def describe(self) -> str:
+        return "a name of lower-case letters, digits, '.' and '-'"
+
+    def read(self, text: str) -> str | None:
+        return text if _NODE.fullmatch(text) else None
+
+
+class Percent(NamedTuple):
+    """A compute quota."""
+
+    def describe(self) -> str:
+        return ACCEPTED_PERCENT
+
+    def read(self, text: str) -> int | None:
+        try:
+            return parse_percent(text)
+        except UnitError:
+            return None
+
+
+class Memory(NamedTuple):
+    """A memory limit."""
+
+    def describe(self) -> str:
+        return f"{ACCEPTED_BYTES}; {format_bytes(LEAST_MEMORY_BYTES)} or more"
+
+    def read(self, text: str) -> int | None:
+        try:
+            return parse_memory(text) or None
+        except UnitError:
+            return None
 
 
 DAEMON_SETTINGS: Final = (
@@ -88,7 +136,7 @@ DAEMON_SETTINGS: Final = (
     ),
     Setting(
         "NVSHARE_USERS",
-        "nvshare",
+        DEFAULT_GROUP,
         ServedGroup(),
         "which users of the machine may use root's node by `nvshare run` and `nvshare ctl`: the members of a"
         " group, all, or none but root",
@@ -107,6 +155,41 @@ DAEMON_SETTINGS: Final = (
         TermsList(("core", "memory", "pods")),
         "highest limits of a user's pod on root's node, whatever it asks for, and how many pods the user may"
         " have on GPUs at a time; the first entry that fits decides",
+        live=True,
+    ),
+    Setting(
+        "NVSHARE_KUBERNETES",
+        "auto",
+        Choice(("auto", "on", "off")),
+        "whether names and limits of pods come from the Kubernetes API server: auto if this is a pod of a"
+        " cluster; on outside of one uses what KUBECONFIG names",
+    ),
+    Setting(
+        "NVSHARE_NODE_NAME",
+        "",
+        NodeName(),
+        "the node's name in Kubernetes, in a DaemonSet from the field spec.nodeName",
+    ),
+    Setting(
+        "NVSHARE_UNKNOWN_POD",
+        "unlimited",
+        Choice(("unlimited", "wait")),
+        "what holds for a Kubernetes pod that the API server has not named within 2 s: unlimited lets it"
+        " start with the cluster's defaults alone, wait lets it wait",
+        live=True,
+    ),
+    Setting(
+        "NVSHARE_DEFAULT_CORE_LIMIT",
+        "",
+        Percent(),
+        "compute quota in percent of a Kubernetes pod without one, unless its namespace says another",
+        live=True,
+    ),
+    Setting(
+        "NVSHARE_DEFAULT_MEMORY_LIMIT",
+        "",
+        Memory(),
+        "memory limit of a Kubernetes pod without one, unless its namespace says another",
         live=True,
     ),
     *LOG_SETTINGS,
@@ -180,6 +263,12 @@ class Config(settings.Config):
     @property
     def private_dir(self) -> Path:
         return Path(self.text("NVSHARE_PRIVATE_DIR"))
+
+    @property
+    def default_limits(self) -> tuple[int | None, int | None]:
+        """Of Kubernetes pods: memory and compute."""
+        memory, core = self.text("NVSHARE_DEFAULT_MEMORY_LIMIT"), self.text("NVSHARE_DEFAULT_CORE_LIMIT")
+        return (Memory().read(memory) if memory else None, Percent().read(core) if core else None)
 
 
 def load(flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None) -> Config:

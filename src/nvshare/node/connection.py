@@ -21,12 +21,13 @@ from nvshare.core.effects import (
     Effect,
     Grant,
     Greet,
-    TellCoreLimit,
-    TellMemoryLimit,
-    TellScheduling,
+    Refused,
+    SendCoreLimit,
+    SendMemoryLimit,
+    SendScheduling,
     Unresponsive,
 )
-from nvshare.core.limits import PodLimits
+from nvshare.core.limit_sources import PodLimits
 from nvshare.node.bounds import FIGURE_MAX
 from nvshare.node.effect_frames import ENCODERS, FRAMES
 from nvshare.node.fair_queue import Owner
@@ -241,9 +242,11 @@ class Connection:
         if encoder is not None:
             if self._dispatcher.announcing:
                 self._announce(effect)
-            if isinstance(effect, TellScheduling) and self.dialect.version < V3.version:
+            if isinstance(effect, SendScheduling) and self.dialect.version < V3.version:
                 self._write(self._frames[Drop])  # its answer marks all later messages as new
             self._write(encoder(effect))
+            if isinstance(effect, Refused):
+                self.node.memory_refused(self.client, effect)
         elif isinstance(effect, Grant | Greet):
             self._cork()
             self._frames = FRAMES[self.dialect.name]
@@ -269,7 +272,7 @@ class Connection:
 
     def _answer(self, effect: Effect) -> None:
         """The first effect answers REGISTER or RESUME."""
-        assert isinstance(effect, TellScheduling), effect
+        assert isinstance(effect, SendScheduling), effect
         if self.state is State.RESUMING:
             if self.send(Message(_T.RESUMED, id=self.client, arguments=(self.node.epoch,))):
                 self.deliver(effect)
@@ -342,9 +345,9 @@ class Connection:
         """Operators' tools look for these lines."""
         repeats, owner = self._dispatcher.repeats, self._dispatcher.announcing
         client = f"{effect[0]:016x}"
-        if isinstance(effect, TellMemoryLimit):
+        if isinstance(effect, SendMemoryLimit):
             repeats.info("Sending UPDATE_LIMIT", owner, client=client, bytes=effect.limit_bytes)
-        elif isinstance(effect, TellCoreLimit):
+        elif isinstance(effect, SendCoreLimit):
             repeats.info("Sending UPDATE_CORE_LIMIT", owner, client=client, percent=effect.percent)
 
     def abort(self) -> None:
@@ -382,7 +385,7 @@ _EVENTS: Final[dict[MessageType, Callable[[int, Message], events.Event]]] = {
     _T.BUSY: lambda client, m: _busy(client, m.arguments),
     _T.MEM_UPDATE: lambda client, m: events.MemoryUsed(client, figure(m.memory_usage_bytes)),
     _T.MEM_USED: lambda client, m: events.MemoryUsed(client, figure(m.arguments[0]), m.arguments[1]),
-    _T.MEM_RESERVE: lambda client, m: events.MemoryAsked(client, m.arguments[0], m.arguments[1]),
+    _T.MEM_RESERVE: lambda client, m: events.MemoryRequested(client, m.arguments[0], m.arguments[1]),
     _T.LEASE_RETURNED: lambda client, m: events.LeaseReturned(client, m.arguments[0], figure(m.arguments[1])),
 }
 # By number: an enumeration's members are slow to hash and to compare.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Final
 
@@ -12,7 +13,14 @@ from starlette.routing import Route
 
 from nvshare.gpu.inventory import PREFIX_MIN, Device, GpuError
 from nvshare.node.control_context import ControlContext
-from nvshare.node.control_responses import BadRequest, NotFound, TooManyRequests, as_json, body_of
+from nvshare.node.control_responses import (
+    BadRequest,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+    as_json,
+    body_of,
+)
 from nvshare.node.kill_outcomes import GRACE_SEC_MAX
 from nvshare.node.member import Member
 from nvshare.node.requesters import Requester, requester_of
@@ -52,7 +60,9 @@ class Actions:
         return [Route("/v1/drains/{gpu:path}", self.drain, methods=["GET", "PUT", "DELETE"])]
 
     def _members_of(self, requester: Requester) -> list[Member]:
-        """The members a requester may end: a user's are those that run as himself in his own pods."""
+        """The members a requester may end: a user's are those that ran as himself when they registered, in
+        his own pods. Whether they still do is checked with each signal.
+        """
         everybody = self._node.members.everybody()
         if requester.uid is None:
             return everybody
@@ -69,9 +79,9 @@ class Actions:
             found = [m for m in self._members_of(requester) if m.process.pid == wanted]
             nobody = f"no process with pid {who} uses a GPU here; nvshare ctl clients lists those that do"
         else:
-            pod = requester.tenant(who).key
+            pod = self._context.key_of(requester, who)
             found = [m for m in self._members_of(requester) if m.pod == pod]
-            nobody = f"{pod} has no process on this node; nvshare ctl clients lists those that have"
+            nobody = f"{who} has no process on this node; nvshare ctl clients lists those that have"
         if not found:
             raise NotFound(nobody)
         return as_json({"processes": self._by_process(found)})
@@ -86,7 +96,7 @@ class Actions:
                 "pid": process.pid,
                 "start_ticks": process.start_ticks,
                 "command": roles[0].command,
-                "pod": roles[0].pod,
+                "pod": self._node.display(roles[0].pod),
                 "gpus": [self._role(member) for member in roles],
                 "used_bytes": sum(self._used_bytes(member) for member in roles),
             }
@@ -133,9 +143,11 @@ class Actions:
             raise TooManyRequests("too many of your processes are being ended")
         self._kills[owner] += 1
         try:
-            return await self._node.terminations.end(wanted, grace_sec)
+            return await self._node.terminations.end(wanted, grace_sec, requester.uid)
         except TooMany as error:
             raise TooManyRequests("too many processes are being ended") from error
+        except asyncio.CancelledError as error:
+            raise Unavailable("the daemon ends; processes that are asked to end may not be killed") from error
         finally:
             self._kills[owner] -= 1
             if not self._kills[owner]:
@@ -180,7 +192,7 @@ class Actions:
             {
                 "pid": member.process.pid,
                 "command": member.command,
-                "pod": member.pod,
+                "pod": node.display(member.pod),
                 "used_bytes": self._used_bytes(member),
                 "expected_back": member.client in node.members.expected,
             }

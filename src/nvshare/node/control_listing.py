@@ -21,6 +21,7 @@ from nvshare.node.control_responses import NotFound, PageResponse, as_json, list
 from nvshare.node.member import Member
 from nvshare.node.problems import Cards
 from nvshare.node.requesters import Requester, requester_of
+from nvshare.pods.peer import UNKNOWN_UID
 from nvshare.wire.codec import format_client_id
 
 _TENANT_FIELDS: Final = tuple(field.name for field in fields(TenantSnapshot))
@@ -51,7 +52,7 @@ class Listing:
             report = GpuReport(gpu, self._look, scheduler.off_since_ns)
             yield b',{"tenants":[' if number else b'{"tenants":['
             shown = (tenant for tenant in report.tenants() if self._context.owns(requester, tenant.pod))
-            yield from listed(_tenant_row(requester.shown(tenant)) for tenant in shown)
+            yield from listed(self._tenant_row(requester.shown(tenant)) for tenant in shown)
             summary = asdict(report.summary(()))
             del summary["tenants"]
             if not scheduler.on:  # clients run without asking
@@ -61,6 +62,17 @@ class Listing:
             summary |= self._device(gpu.key)
             yield b"]," + msgspec.json.encode(summary)[1:]
         yield b"]}"
+
+    def _tenant_row(self, tenant: TenantSnapshot) -> dict[str, object]:
+        """Client ids have 64 bits, more than some readers of JSON keep of a number, so they are text."""
+        row = {name: getattr(tenant, name) for name in _TENANT_FIELDS}
+        row |= {"pod": self._node.display(tenant.pod), "tenant": tenant.pod}
+        row["clients"] = [
+            {name: getattr(client, name) for name in _CLIENT_FIELDS}
+            | {"client": format_client_id(client.client)}
+            for client in tenant.clients
+        ]
+        return row
 
     def _device(self, key: str) -> dict[str, object]:
         """The driver's name for a GPU, and whether it is simulated."""
@@ -72,7 +84,7 @@ class Listing:
         return None if gpu is None else gpu.index
 
     def _look(self, gpu: Gpu) -> int:
-        return self._dispatcher.scheduler.look(gpu, self._dispatcher.clock())
+        return self._dispatcher.scheduler.advance_clock(gpu, self._dispatcher.clock())
 
     async def clients(self, request: Request) -> Response:
         return PageResponse(self._clients(requester_of(request)), self._dispatcher)
@@ -103,12 +115,13 @@ class Listing:
         member = self._node.members.registered.get(client.key)
         return {
             "client": format_client_id(client.key),
-            "pod": tenant.pod,
+            "pod": self._node.display(tenant.pod),
+            "tenant": tenant.pod,
             "gpu": client.gpu.key,
             "gpu_index": client.gpu.index,
             "simulated": self._device(client.gpu.key)["simulated"],
             "pid": member.process.pid if member else 0,
-            "uid": member.uid if member else -1,
+            "uid": member.uid if member else UNKNOWN_UID,
             "state": shown.state,
             "version": shown.version,
             "used_bytes": shown.used_bytes,
@@ -121,7 +134,8 @@ class Listing:
         limits = self._node.limits.of(member.pod)
         return {
             "client": format_client_id(member.client),
-            "pod": member.pod,
+            "pod": self._node.display(member.pod),
+            "tenant": member.pod,
             "gpu": member.gpu,
             "gpu_index": self._index(member.gpu),
             "simulated": self._device(member.gpu)["simulated"],
@@ -135,7 +149,7 @@ class Listing:
         pod = self._context.pod_of(request)
         scheduler = self._dispatcher.scheduler
         found = [
-            _tenant_row(
+            self._tenant_row(
                 requester_of(request).shown(
                     snapshot_tenant(gpu, tenant, self._look(gpu), scheduler.off_since_ns)
                 )
@@ -147,18 +161,15 @@ class Listing:
         expected = [self._expected_row(m) for m in self._node.members.expected.values() if m.pod == pod]
         if not found and not expected:
             raise NotFound(f"{pod} has no process on this node; nvshare ctl clients lists those that have")
-        answer = {"pod": pod, "now_ns": self._dispatcher.clock(), "tenants": found, "expected_back": expected}
+        answer = {
+            "pod": self._node.display(pod),
+            "tenant": pod,
+            "now_ns": self._dispatcher.clock(),
+            "tenants": found,
+            "expected_back": expected,
+            "quotas": self._context.quotas_of(requester_of(request), pod),
+        }
         return as_json(answer)
-
-
-def _tenant_row(tenant: TenantSnapshot) -> dict[str, object]:
-    """Client ids have 64 bits, more than some readers of JSON keep of a number, so they are text."""
-    row = {name: getattr(tenant, name) for name in _TENANT_FIELDS}
-    row["clients"] = [
-        {name: getattr(client, name) for name in _CLIENT_FIELDS} | {"client": format_client_id(client.client)}
-        for client in tenant.clients
-    ]
-    return row
 
 
 def _card(cards: Cards | None, key: str) -> dict[str, object]:

@@ -14,6 +14,7 @@ from nvshare.core.events import LimitsSet
 from nvshare.node.control_context import ControlContext
 from nvshare.node.control_responses import (
     BadRequest,
+    Forbidden,
     NotFound,
     PageResponse,
     TooManyRequests,
@@ -55,10 +56,10 @@ class Quotas:
     async def quotas(self, request: Request) -> Response:
         requester, limits = requester_of(request), self._dispatcher.scheduler.limits
         pods = {pod for gpu in self._dispatcher.scheduler.gpus.values() for pod in gpu.tenants} | {
-            *limits.books()
+            *limits.by_pod()
         }
         rows = (
-            msgspec.json.encode(self._limits(pod, requester))
+            msgspec.json.encode(self._context.quotas_of(requester, pod))
             for pod in sorted(pods)
             if self._context.owns(requester, pod)
         )
@@ -67,7 +68,7 @@ class Quotas:
     async def quota(self, request: Request) -> Response:
         pod, requester = self._context.pod_of(request), requester_of(request)
         if request.method == "GET":
-            return as_json(self._limits(pod, requester))
+            return as_json(self._context.quotas_of(requester, pod))
         self._pause_between_changes(pod, requester)
         if requester.uid is not None and not self._node.members.is_here(pod):
             raise NotFound(f"{pod} has no process or run here; start it with nvshare run --pod NAME first")
@@ -78,28 +79,17 @@ class Quotas:
             self._node.limits.set(change, requester.owner)
         except ValueError as error:
             raise BadRequest(str(error)) from error
-        return as_json(self._limits(pod, requester))
+        return as_json(self._context.quotas_of(requester, pod))
 
     def _pause_between_changes(self, pod: str, requester: Requester) -> None:
         """All clients of a pod are told each change, so a user may not change a large pod's all the time."""
         if requester.uid is not None and not self._node.members.limit_pauses.may_change(pod):
             raise TooManyRequests(f"the limits of {pod}, which has many clients, have just changed")
 
-    def _limits(self, pod: str, requester: Requester) -> dict[str, object]:
-        """The limits in force, those without a ceiling, each source's own, and the requester's source."""
-        limits = self._dispatcher.scheduler.limits
-        return {
-            "pod": pod,
-            "limits": limits.of(pod)._asdict(),
-            "asked": limits.asked(pod)._asdict(),
-            "said": limits.said(pod),
-            "asker": requester.source,
-        }
-
     def _added(self, pod: str, source: str, body: QuotaBody | RunBody) -> LimitsSet:
         """What a source states for a pod from now on; what the body leaves out stays as it was."""
         stated = (body.memory_bytes, body.core_percent, _share(body.policy))
-        before = self._node.dispatcher.scheduler.limits.said_by(pod, source)
+        before = self._node.dispatcher.scheduler.limits.from_source(pod, source)
         memory_bytes, core_percent, share = (
             old if new is None else new for new, old in zip(stated, before, strict=True)
         )
@@ -113,10 +103,12 @@ class Quotas:
         if not self._context.owns(requester, pod) or not tenant.is_local_pod:
             raise BadRequest(f"{pod!r} is no pod to run in; accepted: [namespace/]name")
         self._pause_between_changes(pod, requester)
+        self._check_outside_operators_run(requester)
         process, cgroup = self._runner(requester, body.pid)
         change = self._added(pod, "run", body)
         try:
-            if not self._node.members.runs.add(process, Run(pod, cgroup)):
+            self._dispatcher.scheduler.limits.after(*change)  # before anything is registered
+            if not self._node.members.runs.add(process, Run(pod, cgroup, operators=requester.peer is None)):
                 raise NotFound(f"no process has pid {body.pid}")
             if requester.peer is not None:
                 self._node.members.owners.apply(pod, requester.peer)
@@ -125,7 +117,18 @@ class Quotas:
             raise BadRequest(str(error)) from error
         # The program it becomes cannot register the run again, should the daemon die.
         not_kept = await self._context.flush()
-        return as_json({**self._limits(pod, requester), "cgroup": cgroup, "not_kept": not_kept}, 201)
+        return as_json(
+            {**self._context.quotas_of(requester, pod), "cgroup": cgroup, "not_kept": not_kept}, 201
+        )
+
+    def _check_outside_operators_run(self, requester: Requester) -> None:
+        """What root confines by a run stays in it: a user's run within it would lift root's limits."""
+        around = self._node.tenancy.run_around(requester.peer) if requester.peer is not None else None
+        if requester.uid is not None and around is not None and not around.is_of(requester.uid):
+            raise Forbidden(
+                f"you are in the pod {around.pod}, which root started by nvshare run: its limits hold for all"
+                " that is started in it; start the program without nvshare run, or elsewhere"
+            )
 
     def _runner(self, requester: Requester, pid: int) -> tuple[Process, str]:
         """The process of a run, and the cgroup made for it.

@@ -36,6 +36,10 @@ class TooManyRequests(Exception):  # noqa: N818 - named as HTTP names it
     """Later: ``nvshare`` asks again by itself."""
 
 
+class Unavailable(Exception):  # noqa: N818 - named as HTTP names it
+    """The daemon cannot finish it."""
+
+
 def as_json(content: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
@@ -100,5 +104,6 @@ EXPLAINED: Final[dict[Any, Callable[[Request, Exception], Awaitable[Response]]]]
     Forbidden: _explain(403),
     NotFound: _explain(404),
     TooManyRequests: _explain(429),
+    Unavailable: _explain(503),
 }
 """Exceptions of the routes, and their answers."""

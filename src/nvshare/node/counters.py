@@ -30,6 +30,7 @@ class Counters:
         "events",
         "exhausted_ns",
         "killed",
+        "kubernetes_steps",
         "lag",
         "received",
         "refused",
@@ -47,6 +48,7 @@ class Counters:
         self.events: Counter[str] = Counter()  # by name
         self.exhausted_ns = -1  # when descriptors or memory last ran out; -1: never
         self.callbacks = DurationHistogram()  # how long each callback held the loop
+        self.kubernetes_steps = DurationHistogram()  # only those that take what the API server tells
         self.scrape_steps = DurationHistogram()  # only those of scrapes and of the front page
         self.lag = DurationHistogram()  # how late the loop was to a timer
         self.standstills = DurationHistogram()  # how long each was (``dispatcher``, rule 6)
@@ -62,6 +64,7 @@ class Counters:
             "killed": dict(self.killed),
             "events": dict(self.events),
             "callbacks": self.callbacks.as_dict(),
+            "kubernetes_steps": self.kubernetes_steps.as_dict(),
             "scrape_steps": self.scrape_steps.as_dict(),
             "lag": self.lag.as_dict(),
             "standstills": self.standstills.as_dict(),

@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from nvshare.core import events
 from nvshare.core.audit import EVERY_EVENT, SAMPLED, Checking
@@ -27,6 +27,7 @@ from nvshare.node.control_context import ControlContext
 from nvshare.node.counters import Counters
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.health import HealthWatch
+from nvshare.node.kubernetes_setup import pod_source_maker
 from nvshare.node.listening_sockets import CLIENTS, CONTROL, ListeningSocket
 from nvshare.node.previous_state import PreviousState
 from nvshare.node.problems import Cards
@@ -42,6 +43,9 @@ from nvshare.runtime.errors import StartError
 from nvshare.runtime.listener import Listener
 from nvshare.runtime.loop_probe import LoopProbe
 from nvshare.runtime.service import LAST_LINES_SEC, Service
+
+if TYPE_CHECKING:
+    from nvshare.node.kubernetes_setup import MakePodSource
 
 _SOCKETS_CHECKED_SEC: Final = 1.0
 _NVML_SEC: Final = 5.0
@@ -111,6 +115,7 @@ class Daemon(Service[Config]):
     _clients: ListeningSocket
     _control: ListeningSocket
     _next_check: asyncio.TimerHandle
+    _make_pod_source: MakePodSource | None  # None: Kubernetes is switched off
 
     def __init__(
         self,
@@ -125,6 +130,7 @@ class Daemon(Service[Config]):
         self._companions: list[Companion] = []
 
     def prepare(self) -> None:
+        self._make_pod_source = pod_source_maker(self.config, self.bounds)
         self.bounds = descriptors.within(self.bounds, raise_limit())
         self._control = ListeningSocket(self.config.private_dir, CONTROL, self.bounds.backlog)
         self._clients = ListeningSocket(self.config.sock_dir, CLIENTS, self.bounds.backlog)
@@ -145,6 +151,8 @@ class Daemon(Service[Config]):
         probe = LoopProbe(dispatcher.loop, dispatcher.clock, dispatcher.counters.lag, self._probed)
         probe.start(dispatcher.clock())
         self._check_sockets()
+        if self._make_pod_source is not None and self.node.kubernetes is not None:
+            self.node.kubernetes.start(self._make_pod_source)
         for companion in self._companions:
             companion.start()
         logs.info(
@@ -156,6 +164,8 @@ class Daemon(Service[Config]):
 
     def stop(self) -> None:
         self._next_check.cancel()  # or it would make the sockets again
+        if self.node.kubernetes is not None:
+            self.node.kubernetes.close()
         for companion in self._companions:
             companion.close()
         dispatcher, node = self.node.dispatcher, self.node
@@ -177,6 +187,8 @@ class Daemon(Service[Config]):
         self.node.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
         self.node.members.owners.take(self.config.users, self.node.members.registered.values())
         dispatcher.feed(events.SettingsChanged(self.config.core))
+        if self.node.kubernetes is not None:
+            self.node.kubernetes.take_settings(self.config)
         dispatcher.counters.callbacks.add(dispatcher.clock() - now_ns)
 
     def callback_raised(self, where: str, error: BaseException | None) -> None:
@@ -213,6 +225,11 @@ class Daemon(Service[Config]):
         self.node.terminations.on_unresponsive = self.config.text("NVSHARE_ON_UNRESPONSIVE")
         for device in inventory.devices():
             self.node.gpus.introduce_again(device)
+        if self._make_pod_source is not None:
+            from nvshare.node.kubernetes_pods import KubernetesPods
+
+            self.node.kubernetes = KubernetesPods(self.node)
+            self.node.kubernetes.take_settings(self.config)
 
     def _listen(self, started_ns: int) -> None:
         node, bounds = self.node, self.bounds
@@ -258,6 +275,8 @@ class Daemon(Service[Config]):
         found = [f"the checkpoint cannot be written: {self._writer.error}"] if self._writer.error else []
         if self.node.journal is not None and self.node.journal.error:
             found.append(f"the journal cannot be written: {self.node.journal.error}")
+        if self.node.kubernetes is not None:
+            found += self.node.kubernetes.faults()
         return found + [listening.error for listening in (self._clients, self._control) if listening.error]
 
     def _check_sockets(self) -> None:

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Final
 from nvshare.core.account import NEVER
 from nvshare.core.effects import Effect, Grant, Greet
 from nvshare.core.events import ClientDisconnected, Event, StoodStill, Woken
-from nvshare.core.notices import WHY
 from nvshare.core.scheduler import Scheduler
+from nvshare.core.violations import WHY
 from nvshare.node.counters import Counters
 from nvshare.runtime import logs
 from nvshare.runtime.loop_probe import PROBE_NS
@@ -87,8 +87,8 @@ class Dispatcher:
 
     def _log_misconduct(self) -> None:
         """Log the misconduct of pods."""
-        for misdeed, pod, gpu in self.scheduler.notices.take():
-            self.repeats.warning(misdeed.value, pod, pod=pod, gpu=gpu, why=WHY[misdeed])
+        for violation, pod, gpu in self.scheduler.notices.take():
+            self.repeats.warning(violation.value, pod, pod=pod, gpu=gpu, why=WHY[violation])
 
     def perform(self, effects: list[Effect]) -> None:
         connections = self.connections

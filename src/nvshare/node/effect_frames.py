@@ -26,15 +26,15 @@ _CONSTANT: Final = {
 }
 
 
-def _core_limit(effect: effects.TellCoreLimit) -> Message:
+def _core_limit(effect: effects.SendCoreLimit) -> Message:
     return Message(_T.UPDATE_CORE_LIMIT, id=effect.client, core_limit_percent=effect.percent)
 
 
-def _memory_limit(effect: effects.TellMemoryLimit) -> Message:
+def _memory_limit(effect: effects.SendMemoryLimit) -> Message:
     return Message(_T.UPDATE_LIMIT, id=effect.client, memory_limit_bytes=effect.limit_bytes)
 
 
-def _lease(effect: effects.TellLease) -> Message:
+def _lease(effect: effects.GrantLease) -> Message:
     unlimited = effect.lease_bytes is None
     return Message(_T.LEASE, arguments=(effect.generation, effect.lease_bytes or 0, int(unlimited)))
 
@@ -58,23 +58,23 @@ def _sum_of_claims(total_bytes: int) -> int:
     return min(total_bytes, _ARGUMENT_MOST)
 
 
-def _hints(effect: effects.TellHints) -> Message:
+def _hints(effect: effects.SendHints) -> Message:
     return Message(_T.HINTS, arguments=(effect.others_wait, effect.limited_present, effect.shallow))
 
 
-def _scheduling(effect: effects.TellScheduling) -> Message:
+def _scheduling(effect: effects.SendScheduling) -> Message:
     return Message(_T.SCHED_ON if effect.on else _T.SCHED_OFF)
 
 
 _VARIABLE: Final[dict[type[Any], tuple[MessageType, Callable[[Any], Message]]]] = {
-    effects.TellCoreLimit: (_T.UPDATE_CORE_LIMIT, _core_limit),
-    effects.TellMemoryLimit: (_T.UPDATE_LIMIT, _memory_limit),
-    effects.TellLease: (_T.LEASE, _lease),
+    effects.SendCoreLimit: (_T.UPDATE_CORE_LIMIT, _core_limit),
+    effects.SendMemoryLimit: (_T.UPDATE_LIMIT, _memory_limit),
+    effects.GrantLease: (_T.LEASE, _lease),
     effects.RecallLease: (_T.LEASE_RECALL, _recall),
     effects.Reserved: (_T.MEM_RESERVED, _reserved),
     effects.Refused: (_T.MEM_REFUSED, _refused),
-    effects.TellHints: (_T.HINTS, _hints),
-    effects.TellScheduling: (_T.SCHED_ON, _scheduling),
+    effects.SendHints: (_T.HINTS, _hints),
+    effects.SendScheduling: (_T.SCHED_ON, _scheduling),
 }
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from nvshare.core.events import LimitsSet
-from nvshare.core.limits import MEMORY_MAX_BYTES
+from nvshare.core.limit_sources import MEMORY_MAX_BYTES
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.limit_pauses import LimitPauses
 
@@ -31,14 +31,14 @@ class EnvironmentLimits:
     def state(self, pod: str, memory_bytes: int, owner: str) -> None:
         change = LimitsSet(pod, SOURCE, min(memory_bytes, MEMORY_MAX_BYTES))
         if pod in self._pauses:
-            self._pauses.when_over(pod, partial(self.state, pod, memory_bytes, owner))
-        elif self._dispatcher.scheduler.limits.said_by(pod, SOURCE) != change[2:]:
+            self._pauses.when_over(pod, SOURCE, partial(self.state, pod, memory_bytes, owner))
+        elif self._dispatcher.scheduler.limits.from_source(pod, SOURCE) != change[2:]:
             self._pauses.may_change(pod)
             self._set_limits(change, owner)
 
     def withdraw(self, pod: str, owner: str) -> None:
         """The pod's last process has ended."""
         if pod in self._pauses:
-            self._pauses.when_over(pod, None)
-        if self._dispatcher.scheduler.limits.said_by(pod, SOURCE) != (None, None, None):
+            self._pauses.when_over(pod, SOURCE, None)
+        if self._dispatcher.scheduler.limits.from_source(pod, SOURCE) != (None, None, None):
             self._set_limits(LimitsSet(pod, SOURCE), owner)

@@ -14,5 +14,6 @@ OUTCOMES: Final = {
     "gone": "had ended before",
     "survived": f"still there {KILLED_WITHIN_SEC:.0f} s after SIGKILL: the kernel cannot end it now",
     "not_permitted": "the daemon may not signal it: it lacks a capability, or a security module forbids it",
+    "not_yours": "runs as another user now, so it is not yours to end",
     "protected": "never ended by us: init, or the daemon itself",
 }

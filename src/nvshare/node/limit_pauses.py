@@ -20,7 +20,7 @@ class LimitPauses:
         """``clients_of`` returns how many clients a pod has."""
         self._dispatcher = dispatcher
         self._clients_of = clients_of
-        self._over: dict[str, Callable[[], None] | None] = {}  # by pod, what to do when its pause is over
+        self._over: dict[str, dict[str, Callable[[], None]]] = {}  # by pod and source, what to do then
 
     def may_change(self, pod: str) -> bool:
         """Whether a change is permitted now; if so, the pod's next pause begins."""
@@ -28,18 +28,19 @@ class LimitPauses:
             return False
         clients = self._clients_of(pod)
         if clients > FEW_CLIENTS:
-            self._over[pod] = None
+            self._over[pod] = {}
             self._dispatcher.loop.call_later(clients * PER_CLIENT_NS / 1e9, self._end, pod)
         return True
 
-    def when_over(self, pod: str, action: Callable[[], None] | None) -> None:
-        """Instead of an earlier action; only during a pause."""
-        self._over[pod] = action
+    def when_over(self, pod: str, source: str, action: Callable[[], None] | None) -> None:
+        """Instead of an earlier action of the same source; only during a pause."""
+        self._over[pod].pop(source, None)
+        if action is not None:
+            self._over[pod][source] = action
 
     def __contains__(self, pod: str) -> bool:
         return pod in self._over
 
     def _end(self, pod: str) -> None:
-        action = self._over.pop(pod)
-        if action is not None:
+        for action in self._over.pop(pod).values():
             action()

@@ -1,7 +1,7 @@
 """Changes of pods' limits: written to the journal, logged, given to the core, announced to clients.
 
 A pod's limits come from several sources: a run, an operator, a user, the environment of a program, settings.
-``core.limits`` decides which source counts.
+``core.limit_sources`` decides which source counts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from nvshare.core import events
-from nvshare.core.limits import PodLimits
+from nvshare.core.limit_sources import PodLimits
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.journal import Entry, LimitsStated
 from nvshare.runtime import logs
@@ -21,11 +21,14 @@ UNKNOWN_LIMITS: Final = PodLimits(memory_bytes=0, core_percent=0)
 
 
 class LimitUpdates:
-    """``record`` writes an entry to the journal."""
+    """``record`` writes an entry to the journal; ``display`` returns what people call a pod."""
 
-    def __init__(self, dispatcher: Dispatcher, record: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, record: Callable[[Entry], None], display: Callable[[str], str]
+    ) -> None:
         self._dispatcher = dispatcher
         self._record = record
+        self._display = display
 
     def of(self, pod: str) -> PodLimits:
         return self._dispatcher.scheduler.limits.of(pod)
@@ -36,7 +39,7 @@ class LimitUpdates:
         Raises ValueError without any effect.
         """
         before, after = self.of(change.pod), self._dispatcher.scheduler.limits.after(*change)
-        if self._dispatcher.scheduler.limits.said_by(change.pod, change.source) != change[2:]:
+        if self._dispatcher.scheduler.limits.from_source(change.pod, change.source) != change[2:]:
             self._record(LimitsStated(*change))
         self._log(change.pod, before, after, owner)
         self._dispatcher.announcing = owner  # each connection logs what it sends
@@ -51,7 +54,7 @@ class LimitUpdates:
     def withdraw(self, pod: str, sources: tuple[str, ...], owner: str = logs.OPERATOR) -> None:
         """Take back whatever these sources state for a pod."""
         for source in sources:
-            if self._dispatcher.scheduler.limits.said_by(pod, source) != (None, None, None):
+            if self._dispatcher.scheduler.limits.from_source(pod, source) != (None, None, None):
                 self.set(events.LimitsSet(pod, source), owner)
 
     def terms(self, pod: str, gpu_key: str) -> tuple[int, int, int]:
@@ -59,10 +62,10 @@ class LimitUpdates:
         limits, gpu = self.of(pod), self._dispatcher.scheduler.gpus.get(gpu_key)
         sources = (limits.memory_source, limits.core_source)
         memory_source, core_source = (LIMIT_SOURCES.index(source) for source in sources)
-        return memory_source, core_source, gpu.residence.total_bytes if gpu is not None else 0
+        return memory_source, core_source, gpu.resident_set.total_bytes if gpu is not None else 0
 
     def _log(self, pod: str, before: PodLimits, after: PodLimits, owner: str) -> None:
-        info = self._dispatcher.repeats.info
+        info, pod = self._dispatcher.repeats.info, self._display(pod)
         if after.memory_bytes != before.memory_bytes:
             words = f"Memory limit changed for pod {pod}"
             figures = {"from_bytes": before.memory_bytes, "to_bytes": after.memory_bytes}

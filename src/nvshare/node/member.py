@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nvshare.core.view.snapshot import ClientRecord
-from nvshare.pods.peer import Process
+from nvshare.pods.peer import UNKNOWN_UID, Process
 from nvshare.pods.tenant_name import TenantName
 
 if TYPE_CHECKING:
@@ -64,5 +64,5 @@ class EndedMember(NamedTuple):
     process: Process
     gpu: str
     pod: str = ""
-    uid: int = -1
+    uid: int = UNKNOWN_UID
     command: str = ""

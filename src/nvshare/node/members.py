@@ -15,6 +15,7 @@ import asyncio
 import os
 import secrets
 from collections import deque
+from collections.abc import Callable
 
 from nvshare.core import events
 from nvshare.node.bounds import Bounds
@@ -50,6 +51,7 @@ class Members:
         self.processes = MemberProcesses()  # of those that are registered
         self.expected: dict[int, Member] = {}
         self.ended: deque[EndedMember] = deque(maxlen=bounds.clients)  # the latest ones
+        self.pod_ended: Callable[[str], None] = lambda _pod: None  # called when its last process has ended
         self._absent: dict[Role, list[Member]] = {}  # members without a connection, expected ones too
         self.capacity = Capacity(bounds)
         self._expected_processes = ExpectedProcesses(dispatcher.loop, self.forget)
@@ -157,7 +159,7 @@ class Members:
             return
         self.stop_expecting(member)
         self.ended.append(member.ended())
-        self._dispatcher.feed(events.FormerGone(member.client, member.gpu))
+        self._dispatcher.feed(events.ResumeCancelled(member.client, member.gpu))
         self._withdraw_limits(member)
         self.runs.forget_soon(member.pod)
 
@@ -187,6 +189,7 @@ class Members:
         if self.capacity.has_pod(member.pod):
             return
         self.environment.withdraw(member.pod, member.accounted_to)
-        stated = self._dispatcher.scheduler.limits.said(member.pod)
+        stated = self._dispatcher.scheduler.limits.by_source(member.pod)
         if any(source in stated for source in USER_SOURCES) and not self._tenancy.has_run(member.pod):
             self._limits.withdraw(member.pod, USER_SOURCES, member.accounted_to)
+        self.pod_ended(member.pod)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nvshare.core.events import LimitsSet
-from nvshare.core.limits import CEILING, DEFAULT
+from nvshare.core.limit_sources import CEILING, DEFAULT
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.member import Member
 from nvshare.node.users import Users
@@ -69,16 +69,16 @@ class PodOwners:
         return most is not None and not peer.place.pod_uid and pod not in pods and len(pods) >= most
 
     def apply(self, pod: str, peer: Peer) -> None:
-        """Rule 1, if the peer is the pod's user, or in a container of that user."""
+        """Rule 1, if the peer is the pod's user, or in a container of that user, as the kernel knows it."""
         tenant = TenantName.of_key(pod)
         owner = peer.uid if tenant.is_process else tenant.owner_uid
-        if not self._serves or owner is None or (owner != peer.uid and not peer.place.container):
+        if not self._serves or owner is None or owner not in (peer.uid, peer.place.slice_uid):
             return
         groups = peer.groups if owner == peer.uid else frozenset()
         default, ceiling = self.users.default(owner, groups), self.users.ceiling(owner, groups)
         for source, terms in ((DEFAULT, default), (CEILING, ceiling)):
             stated = (terms.memory_bytes, terms.core_percent, None)
-            if self._dispatcher.scheduler.limits.said_by(pod, source) != stated:
+            if self._dispatcher.scheduler.limits.from_source(pod, source) != stated:
                 self._set_limits(LimitsSet(pod, source, *stated), peer.owner)
 
     def take(self, users: Users, members: Iterable[Member]) -> None:

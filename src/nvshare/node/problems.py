@@ -50,6 +50,6 @@ def unresponsive(scheduler: Scheduler) -> list[str]:
     return [
         f"{tenant.pod} does not respond on {gpu.key}: see nvshare ctl explain {tenant.pod}"
         for gpu in scheduler.gpus.values()
-        for tenant in gpu.floor.undrained
+        for tenant in gpu.occupants.undrained
         if tenant.habits.unresponsive
     ]

@@ -21,6 +21,7 @@ from nvshare.node.connection import Connection, figure
 from nvshare.node.drains import GPU_DRAINING
 from nvshare.node.journal import ClientAdded, ClientRemoved
 from nvshare.node.member import Member, Role
+from nvshare.node.unknown_pods import POD_UNKNOWN
 from nvshare.pods.peer import Peer
 from nvshare.pods.tenant_name import TenantName
 from nvshare.wire.dialects import V3
@@ -38,6 +39,9 @@ class Registration:
         self._members = node.members
         self._bounds = node.bounds
         self._admission = node.admission
+        self._claims: set[tuple[str, tuple[str, str]]] = (
+            set()
+        )  # that were logged, with the pods that made them
         self._admitted_ns: dict[Role, int] = {}  # when a process last registered or resumed
 
     # ---- registering -------------------------------------------------------------------------
@@ -51,19 +55,23 @@ class Registration:
             peer, message.pod_namespace, message.pod_name, self._admission.trusted(peer)
         )
         pod = tenant.key
+        if self._waits_for_pod(connection, message, tenant):
+            return
         try:
             device = node.gpus.resolve(message.gpu_uuid, version, peer.owner)
         except GpuError as error:
             self._admission.refuse(connection, error.reason, f"gpu {message.gpu_uuid!r}", pod)
             return
         if claim_ignored:
-            self._dispatcher.counters.events["pod_claim_passed_over"] += 1
+            self._note_claim(peer, pod, message)
         role = (peer.process, pod, device.key)
         if device.key in node.drains and not self._members.capacity.has_role(role):
             self._admission.refuse(connection, GPU_DRAINING, f"gpu {device.key}, pod {pod}", pod)
             return
         self._replace_absent(connection, role)
         self._members.owners.apply(pod, peer)
+        if node.kubernetes is not None and tenant.pod_uid:
+            node.kubernetes.apply(pod, registers=True)
         reason = self._no_room(peer, pod)
         if reason:
             self._admission.refuse(connection, reason, f"pod {pod}", pod)
@@ -78,6 +86,37 @@ class Registration:
             events.ClientRegistered(member.client, pod, device.key, version, owner=member.debtor)
         )
         self._registered(connection, member, "client registered")
+
+    def _waits_for_pod(self, connection: Connection, message: Message, tenant: TenantName) -> bool:
+        """Until a Kubernetes pod is known, for a moment at most: see ``unknown_pods``."""
+        kubernetes = self._node.kubernetes
+        if kubernetes is None or not tenant.pod_uid or kubernetes.known(tenant.key) is not None:
+            return False
+
+        def resume(permitted: bool) -> None:
+            if connection.owner is None or connection.state is not State.REGISTERING:
+                return  # it has left meanwhile
+            if permitted or connection.refusal:
+                self.register(connection, message)
+            else:
+                self._admission.refuse(connection, POD_UNKNOWN, f"pod {tenant.key}", tenant.key)
+
+        return kubernetes.unknown.must_wait(tenant.pod_uid, resume)
+
+    def _note_claim(self, peer: Peer, pod: str, message: Message) -> None:
+        """A client named another pod than the kernel does, which is ignored."""
+        known = self._node.kubernetes.known(pod) if self._node.kubernetes is not None else None
+        claim = (message.pod_namespace, message.pod_name)
+        if known is not None and claim == (known.namespace, known.name):
+            return
+        self._dispatcher.counters.events["pod_claims_ignored"] += 1
+        if len(self._claims) >= self._bounds.clients:
+            self._claims.clear()
+        if (pod, claim) not in self._claims:  # one line for all processes that say the same
+            self._claims.add((pod, claim))
+            words = "a process claims to be in another pod, which is ignored"
+            fields = {"claimed": "/".join(claim), "pid": peer.process.pid}
+            self._dispatcher.repeats.warning(words, peer.owner, pod=self._node.display(pod), **fields)
 
     def _no_room(self, peer: Peer, pod: str) -> str:
         """The reason why one more client cannot be registered; empty if it can."""
@@ -174,6 +213,8 @@ class Registration:
         if not restarted:
             self._record(member, known.client)
         self._members.owners.apply(member.pod, connection.peer)  # the settings may have changed
+        if self._node.kubernetes is not None and member.in_pod:
+            self._node.kubernetes.apply(member.pod)
         self._dispatcher.feed(_resumed(member, known.client, message.arguments))
         self._registered(connection, member, "client resumed")
 
@@ -220,7 +261,7 @@ def _resumed(member: Member, replaced: int, arguments: tuple[int, ...]) -> event
         client=member.client,
         pod=member.pod,
         gpu=member.gpu,
-        former=replaced,
+        previous=replaced,
         holds=held_ns > 0,
         wants=request > 0,
         busy_ns=figure(busy_ns),

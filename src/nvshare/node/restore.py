@@ -24,6 +24,10 @@ def restore(node: SchedulerNode, previous: PreviousState) -> None:
     dispatcher.feed(events.Restored(checkpoint.core_part(saved, alive)))
     for gpu in saved.draining:
         node.drains.begin(gpu)
+    if node.kubernetes is not None:
+        node.kubernetes.restore(saved.kubernetes_pods, saved.namespaces)
+    else:
+        _withdraw_annotations(node)
     for pid, start_ticks, run in saved.runs:
         node.members.runs.restore(Process(pid, start_ticks), run)
     logs.info(
@@ -32,6 +36,12 @@ def restore(node: SchedulerNode, previous: PreviousState) -> None:
         dead=len(saved.clients) - len(alive),
         limits=len(saved.limits),
     )
+
+
+def _withdraw_annotations(node: SchedulerNode) -> None:
+    """Kubernetes is switched off, so nobody would ever change or withdraw them."""
+    for pod in node.dispatcher.scheduler.limits.by_pod():
+        node.limits.withdraw(pod, ("annotation",), logs.OURSELVES)
 
 
 def _gpus_of(saved: Saved) -> set[str]:

@@ -10,14 +10,14 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from nvshare.core.limits import OF_OWNER
+from nvshare.core.limit_sources import OWNER_SOURCES
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.pods.cgroup_mounts import is_populated
 from nvshare.pods.peer import Process, open_process
 from nvshare.pods.tenancy import Run, Tenancy
 from nvshare.runtime import logs
 
-USER_SOURCES: Final = ("user", *OF_OWNER)
+USER_SOURCES: Final = ("user", *OWNER_SOURCES)
 """Sources of limits that end with the pod's last run and last process."""
 LEFTOVERS_CHECKED_SEC: Final = 5.0
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from nvshare.core.effects import Refused
 from nvshare.gpu.inventory import Inventory
 from nvshare.node.admission import Admission
 from nvshare.node.bounds import Bounds
@@ -15,6 +18,9 @@ from nvshare.node.registration import Registration
 from nvshare.node.termination import Terminations
 from nvshare.pods.cgroups import Place
 from nvshare.pods.tenancy import Tenancy
+
+if TYPE_CHECKING:
+    from nvshare.node.kubernetes_pods import KubernetesPods
 
 
 class SchedulerNode:
@@ -34,13 +40,25 @@ class SchedulerNode:
         self.journal: Journal | None = None  # None until the previous state is restored
         self.drains = Drains()
         self.gpus = GpuRegistry(dispatcher, inventory, self.drains)
-        self.limits = LimitUpdates(dispatcher, self.record)
+        self.kubernetes: KubernetesPods | None = None  # None: switched off
+        self.limits = LimitUpdates(dispatcher, self.record, self.display)
         self.members = Members(dispatcher, bounds, tenancy, self.limits)
         self.terminations = Terminations(
             dispatcher, self.members.registered, self.members.expected, bounds.processes_ending
         )
         self.admission = Admission(self, own_place)
         self.registration = Registration(self)
+
+    def display(self, pod: str) -> str:
+        """What people call a pod; its key if they call two pods so."""
+        name = pod if self.kubernetes is None else self.kubernetes.display(pod)
+        return name if name == pod or not self.members.is_here(name) else pod
+
+    def memory_refused(self, client: int, refused: Refused) -> None:
+        """A client was refused memory beyond its pod's limit."""
+        member = self.members.registered.get(client)
+        if self.kubernetes is not None and member is not None and member.in_pod and refused.limit_bytes:
+            self.kubernetes.memory_refused(member.pod, refused.asked_bytes, refused.limit_bytes)
 
     def record(self, entry: Entry) -> None:
         if self.journal is not None:

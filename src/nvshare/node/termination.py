@@ -2,7 +2,9 @@
 
 1. A process is signalled through the pidfd that was opened when it registered, or at the daemon's start if it
    is expected back, and only while that is the pidfd of this process. So a reused pid is never hit.
-2. Init and the daemon itself are never ended.
+2. Init and the daemon itself are never ended. For a user, only those are that the user could end by kill(2)
+   at this moment: a process that was the user's may have become root's since it registered. If it does so
+   between the check and the signal, it has not run as root for longer than that.
 3. A process that is asked to end (SIGTERM) has a grace period and is then killed (SIGKILL). A process that
    the kernel cannot end, for instance while a driver hangs, is not waited for beyond KILLED_WITHIN_SEC.
 4. The core's report of an unresponsive client ends up in ``Terminations.unresponsive`` and nowhere else. That
@@ -21,7 +23,7 @@ from nvshare.core.account import NEVER
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.kill_outcomes import KILLED_WITHIN_SEC
 from nvshare.node.member import Member
-from nvshare.pods.peer import Process, pidfd_pid
+from nvshare.pods.peer import Process, pidfd_pid, uids_of
 
 MARK: Final = "mark"
 KILL: Final = "kill"
@@ -29,12 +31,18 @@ _REPORT_AGAIN_NS: Final = 5_000_000_000
 """The core repeats itself twice a second. A client it has not mentioned for so long had responded."""
 
 
-def send(process: Process, pidfd: int, number: signal.Signals) -> str:
-    """Rules 1 and 2; the key of ``kill_outcomes`` if it cannot be signalled, else empty."""
+def send(process: Process, pidfd: int, number: signal.Signals, by: int | None = None) -> str:
+    """Rules 1 and 2; the key of ``kill_outcomes`` if it cannot be signalled, else empty.
+
+    ``by``: the user who wants it; None: an operator, or ourselves.
+    """
     if process.pid <= 1 or process.pid == os.getpid():
         return "protected"
-    if pidfd < 0 or pidfd_pid(pidfd) != process.pid:
+    uids = uids_of(process.pid) if by is not None else None
+    if pidfd < 0 or pidfd_pid(pidfd) != process.pid:  # if it is, the uids are this process's, too
         return "gone"
+    if by is not None and (uids is None or by not in (uids.real, uids.saved)):
+        return "not_yours"
     try:
         signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
@@ -58,7 +66,6 @@ class _Target:
         self.requests = 0
         self.process = member.process
         self.member = member
-        self.outcome = ""
         self.ended: asyncio.Future[None] = loop.create_future()
         self._loop = loop
         self._pidfd = os.dup(member.pidfd)
@@ -69,13 +76,12 @@ class _Target:
         if not self.ended.done():
             self.ended.set_result(None)
 
-    def send(self, number: signal.Signals) -> None:
-        if not self.outcome and not self.ended.done():
-            self.outcome = send(self.process, self._pidfd, number)
+    def send(self, number: signal.Signals, by: int | None) -> str:
+        return send(self.process, self._pidfd, number, by) if self.lives else ""
 
     @property
     def lives(self) -> bool:
-        return not self.outcome and not self.ended.done()
+        return not self.ended.done()
 
     def close(self) -> None:
         self._loop.remove_reader(self._pidfd)
@@ -131,10 +137,12 @@ class Terminations:
         client = f"{member.client:016x}"
         self._dispatcher.repeats.warning(event, member.accounted_to, client=client, **named, **fields)
 
-    # ---- by the operator ---------------------------------------------------------------------
+    # ---- by the operator, or by a user -------------------------------------------------------
 
-    async def end(self, wanted: Set[Process], grace_sec: float) -> dict[Process, str]:
+    async def end(self, wanted: Set[Process], grace_sec: float, by: int | None = None) -> dict[Process, str]:
         """The outcome of each, a key of ``kill_outcomes``. A process without a client counts as gone.
+
+        ``by`` is as in ``send``.
 
         Raises TooMany.
         """
@@ -146,7 +154,7 @@ class Terminations:
         try:
             for member in found.values():
                 targets.append(self._target(member))
-            outcomes = await self._end(targets, grace_sec)
+            outcomes = await self._end(targets, grace_sec, by)
         finally:
             for target in targets:
                 self._release(target)
@@ -165,24 +173,26 @@ class Terminations:
             del self._ending[target.process]
             target.close()
 
-    async def _end(self, targets: list[_Target], grace_sec: float) -> dict[Process, str]:
+    async def _end(self, targets: list[_Target], grace_sec: float, by: int | None) -> dict[Process, str]:
         outcomes: dict[Process, str] = {}
         stages = [(signal.SIGKILL, KILLED_WITHIN_SEC, "killed")]
         if grace_sec > 0:
             stages.insert(0, (signal.SIGTERM, grace_sec, "terminated"))
         for number, wait_sec, outcome in stages:
-            living = [target for target in targets if target.lives]
-            for target in living:
-                target.send(number)
+            signalled = []
+            for target in targets:
+                if target.lives and target.process not in outcomes:
+                    if why_not := target.send(number, by):
+                        outcomes[target.process] = why_not
+                    else:
+                        signalled.append(target)
                 await asyncio.sleep(0)  # each takes a few system calls
-            waited = [target.ended for target in living if target.lives]
+            waited = [target.ended for target in signalled if target.lives]
             if waited:
                 await asyncio.wait(waited, timeout=wait_sec)
-            for target in living:
-                if target.ended.done() and target.process not in outcomes:
-                    outcomes[target.process] = target.outcome or outcome
+            outcomes |= {target.process: outcome for target in signalled if not target.lives}
         for target in targets:
-            outcomes.setdefault(target.process, target.outcome or "survived")
+            outcomes.setdefault(target.process, "survived" if target.lives else "gone")
             ended_by_us = outcomes[target.process] in ("terminated", "killed", "survived")
             self._dispatcher.counters.killed["operator"] += ended_by_us
             self._log("client ended by the operator", target.member, outcome=outcomes[target.process])

@@ -28,9 +28,9 @@ from nvshare.node.bounds import Bounds
 from nvshare.node.dispatcher import Dispatcher
 from nvshare.node.http_refusal import refusal
 from nvshare.node.requesters import Requester
-from nvshare.node.users import Users
+from nvshare.node.users import NOBODY, Users
 from nvshare.pods.cgroups import Place
-from nvshare.pods.peer import Peer
+from nvshare.pods.peer import UNKNOWN_UID, Peer
 from nvshare.runtime import logs
 from nvshare.runtime.paths import CONTROL_SOCKET
 
@@ -131,7 +131,7 @@ class Requests:
         users, bounds = self._users(), self._bounds
         if peer.place != Place():
             return 403, "not from inside a container: its limits are set from outside"
-        if peer.uid <= 0:
+        if peer.uid in (0, UNKNOWN_UID):
             return 403, f"root uses {CONTROL_SOCKET}, in NVSHARE_PRIVATE_DIR"
         if not users.may_run(peer.groups):
             return 403, _how_to_be_let_in(users)
@@ -173,8 +173,14 @@ def _give_up(connection: H11Protocol, asked: asyncio.Event) -> None:
 
 
 def _how_to_be_let_in(users: Users) -> str:
-    if not users.anybody():
+    if users.group == NOBODY:
         return "root's node serves root alone; root can change that by NVSHARE_USERS"
+    if not users.anybody():
+        return (
+            f"root's node serves root alone, because no group is called {users.group!r}. Ask root for"
+            f" `groupadd {users.group}` and `usermod -aG {users.group} USER`, or NVSHARE_USERS=all, and a new"
+            " `nvshare up`"
+        )
     return (
         f"only the group {users.group} may use root's node; ask root for `usermod -aG {users.group} USER`,"
         " and log in again"

@@ -22,6 +22,8 @@ from nvshare.core.units import UnitError, parse_bytes, parse_percent
 
 EVERYBODY: Final = "all"
 NOBODY: Final = "none"
+DEFAULT_GROUP: Final = "nvshare"
+"""On a machine without this group root's node serves root alone, which is no mistake."""
 NO_GROUP: Final = -1
 PODS_MAX: Final = 512
 ENTRIES_MAX: Final = 1000
@@ -162,6 +164,8 @@ def look_up(served: str, defaults: str, ceilings: str) -> tuple[Users, list[str]
     """The settings with their names looked up, and the unknown names. The values have been checked before."""
     unknown: list[str] = []
     gid = NO_GROUP if served in (EVERYBODY, NOBODY) else _gid_of(served)
+    if gid == NO_GROUP and served not in (EVERYBODY, NOBODY, DEFAULT_GROUP):
+        unknown.append(f"no group is called {served!r}, so root's node serves root alone")
     users = Users(
         everybody=served == EVERYBODY,
         group=served,

@@ -3,11 +3,16 @@
 1. The first pod or container from the root counts. A process can make cgroups only below its own, so an
    imitation always comes after the real one.
 2. Cgroups below ``user.slice`` are delegated to a user, who can name them freely. No pod is found there, and
-   a container found there carries the user's number, so that no user can enter another's tenant.
+   a container found there carries the number of the slice directly below ``user.slice``, which is root's, so
+   that no user can enter another's tenant. ``peer`` checks the number against the kernel's.
 3. cgroup v1 lists a path for each hierarchy. A process of a pod is in the pod in all that the runtime
    manages, so any of them counts, in the order of the file.
 4. A cgroup that ``nvshare run`` made is known by its whole path in its hierarchy, as the kernel shows it for
    a process in it. Its name proves nothing: an imitation elsewhere has another path.
+5. Names of cgroups may contain any byte but a slash and a line feed. What identifies a container here is
+   short and plain: bytes that are not in ``_PLAIN`` are written as ``=XX``, so two names never become one.
+6. A reader in a cgroup namespace of its own sees other pods above its root, as ``/../..``. The parts that
+   name a pod are the same, but of a pod beside its own it does not see the parent.
 """
 
 from __future__ import annotations
@@ -17,18 +22,21 @@ from typing import Final, NamedTuple
 
 _UID: Final = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 _POD_DIRECTORY: Final = re.compile(rf"pod{_UID}")  # cgroupfs driver
-_POD_SLICE: Final = re.compile(rf"(?:[a-z0-9]+-)*kubepods(?:-besteffort|-burstable)?-pod{_UID}\.slice")
-_POD_PARENTS: Final = frozenset({"kubepods", "besteffort", "burstable", "kubepods.slice"})
+_POD_SLICE: Final = re.compile(
+    rf"(?:[a-z0-9]+-)*kubepods(?:-besteffort|-burstable)?-pod{_UID}\.slice"
+    r"(?::[a-z][a-z-]*:(?P<id>[0-9a-f]{64}))?"  # containerd without the systemd driver below systemd's names
+)
+_POD_PARENTS: Final = frozenset({"kubepods", "besteffort", "burstable", "kubepods.slice", ".."})
 _CONTAINER: Final = re.compile(r"(?:[a-z][a-z-]*-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
 _LXC: Final = re.compile(r"lxc\.payload\.(?P<id>[A-Za-z0-9._-]{1,64})")
-_NSPAWN: Final = re.compile(
-    r"(?:machine-(?P<id>[^/]{1,64})\.scope|systemd-nspawn@(?P<name>[^/]{1,64})\.service)"
-)
-_USER: Final = re.compile(r"user-(?P<number>[0-9]+)\.slice")
+_NSPAWN: Final = re.compile(r"(?:machine-(?P<id>[^/]+)\.scope|systemd-nspawn@(?P<name>[^/]+)\.service)")
+_PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_NAME_BYTES_MAX: Final = 64
+_USER: Final = re.compile(r"user-(?:0|[1-9][0-9]{0,9})")
 
 
 class Place(NamedTuple):
-    """At most one of the two is set; both empty: the process is in no container."""
+    """The pod, and the container in it or outside of Kubernetes; both empty: the process is in neither."""
 
     pod_uid: str = ""
     container: str = ""
@@ -42,10 +50,18 @@ class Place(NamedTuple):
         """A container below ``user.slice`` (rule 2)."""
         return "/" in self.container
 
+    @property
+    def slice_uid(self) -> int | None:
+        """The user in whose slice the container is; None: in no user's."""
+        user, slash, _ = self.container.partition("/")
+        return int(user.removeprefix("user-")) if slash and _USER.fullmatch(user) else None
+
 
 HOST: Final = Place()
 UNSEEN: Final = Place(container="?")
-"""Of a process that ended before it could be examined: a place without rights."""
+"""A place without rights, in no tenant: of a process that ended before it could be examined, or whose user is
+not the one that its cgroups name.
+"""
 NESTED_RUNS_MAX: Final = 16
 RUN_PREFIX: Final = "nvshare-run-"
 """Names of cgroups that ``nvshare run`` makes begin with this."""
@@ -53,17 +69,19 @@ RUN_PREFIX: Final = "nvshare-run-"
 
 def _place_of_path(path: str) -> Place:
     user, before = "", ""
-    for part in path.split("/"):
+    parts = path.split("/")
+    for depth, part in enumerate(parts, 1):
         if part == "user.slice" and not user:
-            user = "user"
-        elif user and (match := _USER.fullmatch(part)):
-            user = f"user-{match['number']}"
+            below = parts[depth].removesuffix(".slice") if depth < len(parts) else ""
+            user = below if _USER.fullmatch(below) else "user"
         if not user:
             pod = _POD_SLICE.fullmatch(part)
             if pod is None and before in _POD_PARENTS:
                 pod = _POD_DIRECTORY.fullmatch(part)
             if pod is not None:
-                return Place(pod_uid=pod["uid"].replace("_", "-"))
+                named = pod.groupdict().get("id") or ""
+                within = named or next(filter(None, map(_container_of, parts[depth:])), "")
+                return Place(pod["uid"].replace("_", "-"), within)
         container = _container_of(part)
         if container:
             return Place(container=f"{user}/{container}" if user else container)
@@ -73,7 +91,14 @@ def _place_of_path(path: str) -> Place:
 
 def _container_of(part: str) -> str:
     match = _CONTAINER.fullmatch(part) or _LXC.fullmatch(part) or _NSPAWN.fullmatch(part)
-    return next(filter(None, match.groups()), "") if match else ""
+    name = next(filter(None, match.groups()), "") if match else ""
+    raw = name.encode(errors="surrogateescape")
+    return "".join(map(_spelt, raw)) if len(raw) <= _NAME_BYTES_MAX else ""
+
+
+def _spelt(byte: int) -> str:
+    """Rule 5."""
+    return chr(byte) if byte in _PLAIN else f"={byte:02X}"
 
 
 def _hierarchies(cgroup_file: str) -> list[tuple[str, str]]:
@@ -83,13 +108,17 @@ def _hierarchies(cgroup_file: str) -> list[tuple[str, str]]:
 
 
 def run_cgroups_of(cgroup_file: str) -> tuple[str, ...]:
-    """Cgroups around a process that look like those of runs, innermost first."""
+    """Cgroups around a process that look like those of runs, innermost first.
+
+    Not those below a name that no file or answer can contain: root's run there is found by its ancestors.
+    """
     found = []
     for controllers, path in _hierarchies(cgroup_file):
         parts = path.split("/")
         for depth in range(len(parts), 0, -1):
-            if parts[depth - 1].startswith(RUN_PREFIX):
-                found.append(f"{controllers}:{'/'.join(parts[:depth])}")
+            cgroup = "/".join(parts[:depth])
+            if parts[depth - 1].startswith(RUN_PREFIX) and cgroup.isprintable():
+                found.append(f"{controllers}:{cgroup}")
     return tuple(found[:NESTED_RUNS_MAX])
 
 

@@ -5,7 +5,10 @@
 2. Kernels without SO_PEERPIDFD give only the pid. Then start time and cgroup are read before and after the
    pidfd is opened, and must agree.
 3. pid 0 means that the peer's pid is in a namespace we cannot see. Without a pid there is no identity.
-4. Only files of /proc are read that never wait for the process: stat and cgroup, not cmdline or environ.
+4. Only files of /proc are read that never wait for the process: stat, status, cgroup and ns, not cmdline or
+   environ.
+5. A container in a user's slice counts only if the process runs as that user, or in a user namespace that the
+   user made, as rootless containers do. Others that got there, by ``sudo`` or ``su``, count for themselves.
 """
 
 from __future__ import annotations
@@ -19,19 +22,23 @@ from typing import Final, NamedTuple
 
 from nvshare.pods.cgroups import HOST, UNSEEN, Place, place_of, run_cgroups_of
 from nvshare.pods.tenant_name import TenantName
+from nvshare.pods.user_namespaces import in_namespace_of
 from nvshare.runtime.listener import EXHAUSTED, Exhausted
 
 SO_PEERPIDFD: Final = 77
 SO_PEERGROUPS: Final = 59
 _GROUPS_BYTES: Final = 1024  # as much as Python reads of a socket option
-_CREDENTIALS: Final = struct.Struct("3i")
+_CREDENTIALS: Final = struct.Struct("i2I")  # a uid may be 2^31 and more
 _START_FIELD: Final = 19  # after the command's closing bracket; field 22 in the manual page
 _PARENT_FIELD: Final = 1
 _CODE_FIELD: Final = 23  # start of the program's code
 _STACK_FIELD: Final = 25  # start of its stack; 0 if it is hidden from us
 _PROC_BYTES: Final = 65_536
-ANCESTORS_MAX: Final = 64
+ANCESTORS_MAX: Final = 128
+"""Each costs the loop 15 us or so."""
 PEER_DEAD: Final = "peer_dead"
+UNKNOWN_UID: Final = -1
+"""No user has it: the kernel's are not negative."""
 
 
 class IdentityError(Exception):
@@ -67,7 +74,7 @@ class Peer(NamedTuple):
         A container below ``user.slice`` counts for its user, who could name any number of them.
         """
         tenant = TenantName.of_place(self.place)
-        if tenant is None or self.place == UNSEEN or self.place.is_users:
+        if tenant is None or self.place.is_users:
             return f"uid:{self.uid}"
         return tenant.key
 
@@ -164,11 +171,32 @@ def peer_groups(connection: socket.socket, pid: int, gid: int) -> frozenset[int]
 
 
 def _groups_of(status_file: bytes) -> list[int]:
+    return _numbers(status_file, b"Groups:")
+
+
+def _numbers(status_file: bytes, name: bytes) -> list[int]:
     """Only a line feed ends a line: the kernel escapes it in the process's name, and nothing else."""
     for line in status_file.split(b"\n"):
-        if line.startswith(b"Groups:"):
+        if line.startswith(name):
             return [*map(int, line.split()[1:])]
     return []
+
+
+class Uids(NamedTuple):
+    """As whom a process runs now."""
+
+    real: int
+    effective: int
+    saved: int
+
+
+def uids_of(pid: int) -> Uids | None:
+    """Of the process that has this pid now, or None."""
+    try:
+        found = _numbers(_read(f"/proc/{pid}/status"), b"Uid:")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return Uids(*found[:3])
 
 
 def _peer_pidfd(connection: socket.socket, pid: int) -> int:
@@ -206,6 +234,7 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
             command, fields = _stat(pid)
             process = Process(pid, int(fields[_START_FIELD]))
             cgroups = _read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape")
+            place = _place(cgroups, pid, uid)
             groups = peer_groups(connection, pid, gid)
             if pidfd_dead(pidfd):
                 raise IdentityError(PEER_DEAD, f"pid {pid} is dead")
@@ -217,7 +246,14 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
             raise Exhausted from error
         raise IdentityError(PEER_DEAD, f"pid {pid}: {error}") from error
     facts = (command, groups, _image_of(fields))
-    return Peer(process, uid, place_of(cgroups), run_cgroups_of(cgroups), *facts), pidfd
+    return Peer(process, uid, place, run_cgroups_of(cgroups), *facts), pidfd
+
+
+def _place(cgroups: str, pid: int, uid: int) -> Place:
+    """Rule 5."""
+    place = place_of(cgroups)
+    owner = place.slice_uid
+    return place if owner in (None, uid) or in_namespace_of(pid, owner) else UNSEEN
 
 
 def unseen_peer(connection: socket.socket) -> Peer:
@@ -239,25 +275,33 @@ def others_in_containers(own: Place) -> bool:
     return False
 
 
-def run_cgroup_of(process: Process) -> str:
-    """The innermost cgroup of a run around a process; empty if there is none."""
+def run_cgroups_around(process: Process) -> tuple[str, ...]:
+    """The cgroups of runs around a process, innermost first."""
     try:
         found = run_cgroups_of(_read(f"/proc/{process.pid}/cgroup").decode(errors="surrogateescape"))
     except OSError:
-        return ""
-    return found[0] if found and process_of(process.pid) == process else ""
+        return ()
+    return found if process_of(process.pid) == process else ()
+
+
+def run_cgroup_of(process: Process) -> str:
+    """The innermost of them; empty if there is none."""
+    return next(iter(run_cgroups_around(process)), "")
 
 
 def peer_of_pid(pid: int) -> Peer | None:
-    """The process that has this pid now, as if it had connected, without its user; None if it is gone."""
-    process = process_of(pid)
+    """The process that has this pid now, as if it had connected, without its groups; None if it is gone."""
+    process, uids = process_of(pid), uids_of(pid)
     try:
         cgroups = _read(f"/proc/{pid}/cgroup").decode(errors="surrogateescape")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    if process is None or process_of(pid) != process:
+    if process is None or uids is None:
         return None
-    return Peer(process, -1, place_of(cgroups), run_cgroups_of(cgroups))
+    place = _place(cgroups, pid, uids.effective)
+    if process_of(pid) != process:
+        return None
+    return Peer(process, uids.effective, place, run_cgroups_of(cgroups))
 
 
 def ancestors(process: Process) -> list[Process]:

@@ -19,7 +19,7 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from nvshare.pods.cgroups import Place
+from nvshare.pods.cgroups import UNSEEN, Place
 
 ACCEPTED: Final = (
     "[namespace/]name of lower-case letters, digits, '.' and '-', or a tenant as `ctl clients` shows it"
@@ -39,9 +39,11 @@ class TenantKind(enum.StrEnum):
     LOCAL_POD = "local"
 
 
+LOCAL_PREFIX: Final = f"{TenantKind.LOCAL_POD}:"
+"""People may write it before a local pod's name, in case a Kubernetes pod has the same name."""
 _IDENTIFIERS: Final = {
     TenantKind.KUBERNETES_POD: re.compile(r"[0-9a-f-]{32,36}"),
-    TenantKind.CONTAINER: re.compile(r"[A-Za-z0-9._/-]{1,128}"),
+    TenantKind.CONTAINER: re.compile(r"[A-Za-z0-9._/=-]{1,210}"),
     TenantKind.PROCESS: re.compile(r"[0-9]+:[0-9]+"),
 }
 """What stands behind the colon, in the text that people write."""
@@ -62,10 +64,15 @@ class TenantName(NamedTuple):
     def of_place(cls, place: Place) -> TenantName | None:
         """The pod or container that a process is in; None: in neither."""
         if place.pod_uid:
-            return cls(TenantKind.KUBERNETES_POD, place.pod_uid)
-        if place.container:
+            return cls.of_pod(place.pod_uid)
+        if place.container and place != UNSEEN:
             return cls(TenantKind.CONTAINER, place.container)
         return None
+
+    @classmethod
+    def of_pod(cls, uid: str, namespace: str = "", name: str = "") -> TenantName:
+        """A Kubernetes pod, with its name if that is known."""
+        return cls(TenantKind.KUBERNETES_POD, uid, namespace, name)
 
     @classmethod
     def of_process(cls, pid: int, start_ticks: int) -> TenantName:
@@ -79,7 +86,7 @@ class TenantName(NamedTuple):
         for known, pattern in _IDENTIFIERS.items():
             if colon and kind == known and pattern.fullmatch(identifier):
                 return cls(known, identifier)
-        namespace, slash, name = text.rpartition("/")
+        namespace, slash, name = text.removeprefix(LOCAL_PREFIX).rpartition("/")
         namespace = namespace if slash else DEFAULT_NAMESPACE
         if _NAME.fullmatch(namespace) and _NAME.fullmatch(name):
             return cls(TenantKind.LOCAL_POD, namespace=namespace, name=name)
@@ -104,6 +111,11 @@ class TenantName(NamedTuple):
     @property
     def is_process(self) -> bool:
         return self.kind is TenantKind.PROCESS
+
+    @property
+    def pod_uid(self) -> str:
+        """Of a Kubernetes pod; empty for others."""
+        return self.identifier if self.kind is TenantKind.KUBERNETES_POD else ""
 
     @property
     def is_local_pod(self) -> bool:

@@ -151,7 +151,7 @@ class World:
                 action = process.dropped
             elif type(effect) is effects.Greet:
                 action = process.greeted
-            elif type(effect) is effects.TellHints:
+            elif type(effect) is effects.SendHints:
                 action = partial(process.hinted, effect.others_wait, effect.shallow)
             else:
                 continue
@@ -213,8 +213,8 @@ class World:
 
     def _resume(self, process: Process, now_ns: int) -> None:
         if process.alive and process.key in self.processes:
-            former = process.key
-            del self.processes[former]
+            previous = process.key
+            del self.processes[previous]
             process.key = self._new_key()
             self.processes[process.key] = process
             process.device.catch_up(now_ns)
@@ -223,7 +223,7 @@ class World:
                     client=process.key,
                     pod=process.pod,
                     gpu=f"GPU-{process.device.index}",
-                    former=former,
+                    previous=previous,
                     holds=process.held(),
                     wants=process.asked,
                     busy_ns=process.current_busy_ns(now_ns),

@@ -1,19 +1,19 @@
-"""What is counted of a GPU and of the pods on it: whole numbers from which any window can be computed.
+"""Counters of a GPU and of the pods on it: whole numbers from which any window can be computed.
 
 Rules:
 1. Nothing here decides anything, and no event costs more because there are more tenants.
-2. A figure of a GPU is one object, counted where it happens and exported under the name it has in
-   ``GpuFigures.by_name``: another one is an attribute here and a row in the catalog of metrics.
-3. A pod's figures belong to a pod on a GPU. They outlive the tenant: a pod that comes back goes on
-   counting, in a copy. So the figures of one that is gone never change, and can be read at leisure. Of
-   those a bounded number is kept, the last to leave.
-4. GPU time is in ``gpu_time``; billed is what counts against a quota (``billing``), short gaps included. Who
-   runs beside others without a quota is billed its part: of a moment in which n pods worked, each had an nth.
-   So the parts of all add up to the time in which anybody worked.
-5. Entitled is the effective quota over the time the pod was active. The virtual clock is its integral;
+2. A figure of a GPU is one object, counted where the event happens and exported under its name in
+   ``GpuFigures.by_name``. A new one is an attribute here and a row in the catalog of metrics.
+3. A pod's figures are those of a pod on one GPU. They outlive the tenant: a pod that comes back continues to
+   count, in a copy. So the figures of a pod that is gone never change, and can be read at any time. A bounded
+   number of them is kept, those of the last pods to leave.
+4. GPU time is in ``gpu_time``. Billed time is what counts against a quota (``billing``), short gaps included.
+   Pods without a quota that run together are billed their parts: of a moment in which n pods worked, each had
+   an nth. So the parts add up to the time in which any of them worked.
+5. Entitled time is the effective quota over the time the pod was active. The virtual clock is its integral;
    what slipped back is added again, since it was due and could not be given.
-6. Throttled ends when the clock has reached the account, swap when the pod is let in; both are counted
-   when the wait ends. What has not ended yet is added by whoever looks.
+6. Throttling ends when the clock has reached the account, swapping when the pod is admitted; both are counted
+   when the wait ends. Readers add what has not ended yet.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ EXPIRED_AT_ONCE: Final = 64
 class Departed:
     """The figures of pods that are gone, in the order in which they left.
 
-    Who looks is given the books themselves; the next change is made in a copy. So a snapshot costs the same
-    however many have gone.
+    Readers get the dictionary itself; the next change is made in a copy. So a snapshot costs the same however
+    many pods have left.
     """
 
     __slots__ = ("_figures", "_lent")
@@ -55,18 +55,18 @@ class Departed:
         self.put(pod, figures)
 
     def take(self, pod: str) -> PodFigures:
-        """That of a pod which is back, or a new one."""
+        """The figures of a pod that is back, or new ones."""
         if pod not in self._figures:
             return PodFigures()
         return self._own().pop(pod).copy()
 
     def figures(self) -> Mapping[str, PodFigures]:
-        """By pod, as of now: neither they nor any of them changes any more (rule 3)."""
+        """By pod, as of now: neither the mapping nor any of its values changes any more (rule 3)."""
         self._lent = True
         return self._figures
 
     def expire(self, before_ns: int) -> None:
-        """Forget those that left before then; of many at once the rest next time."""
+        """Forget pods that left before then; if there are many, the rest next time."""
         expired: list[str] = []
         for pod, gone in self._figures.items():
             if gone.left_ns >= before_ns or len(expired) == EXPIRED_AT_ONCE:
@@ -78,7 +78,7 @@ class Departed:
                 del figures[pod]
 
     def _own(self) -> dict[str, PodFigures]:
-        """What may be changed."""
+        """A dictionary that may be changed."""
         if self._lent:
             self._figures = self._figures.copy()
             self._lent = False
@@ -107,7 +107,7 @@ class GpuFigures:
 
     def __init__(self, now_ns: int) -> None:
         self.handovers = Counter()
-        self.slices = Counter()  # times the memory set was exchanged
+        self.slices = Counter()  # how often the memory set was exchanged
         self.overlaps = Counter()
         self.unresponsive = Counter()
         self.waits_for_memory = Counter()
@@ -144,10 +144,10 @@ class GpuFigures:
             self.overlap_since_ns = now_ns
 
     def end_overlap(self, now_ns: int) -> None:
-        """Nobody runs beside others any more."""
+        """No undrained tenant is left."""
         self.overlap_ns += now_ns - self.overlap_since_ns
         self.overlap_since_ns = -1
 
     def overlap_until(self, now_ns: int) -> int:
-        """How long undrained holders ran beside others, the present one included."""
+        """How long undrained tenants ran beside others, including the current overlap."""
         return self.overlap_ns + (now_ns - self.overlap_since_ns if self.overlap_since_ns >= 0 else 0)

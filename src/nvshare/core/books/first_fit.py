@@ -1,4 +1,4 @@
-"""Who came first of those that need no more than so much, found in a few steps."""
+"""The first tenant in order of arrival that needs no more than a given amount, in logarithmic time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEAST: Final = 16
 
 
 class FirstFit:
-    """Tenants in the order in which they came, under a tree of what the neediest least of each half needs."""
+    """Tenants in order of arrival, under a tree of the minimum that any tenant of a subtree needs."""
 
     __slots__ = ("_least", "_places", "_size", "_tenants")
 
@@ -26,7 +26,7 @@ class FirstFit:
         return len(self._places)
 
     def put(self, tenant: Tenant, needs_bytes: int) -> None:
-        """It comes last."""
+        """Add it at the end."""
         if len(self._tenants) == self._size:
             self._make_room()
         place = self._places[tenant] = len(self._tenants)
@@ -45,7 +45,7 @@ class FirstFit:
             self._set(place, _NOBODY)
 
     def first(self, most_bytes: int) -> Tenant | None:
-        """The first to come of those that need no more than that."""
+        """The first of those that need no more than that."""
         most_bytes = min(most_bytes, _NOBODY - 1)
         least = self._least
         if least[1] > most_bytes:
@@ -68,7 +68,7 @@ class FirstFit:
             node //= 2
 
     def _make_room(self) -> None:
-        """Places are used once; those of who has gone are given anew when there is none left."""
+        """Places are used once; when none is left, those of tenants that have gone are reused."""
         here = [tenant for tenant in self._tenants if tenant is not None]
         needs = [self._least[self._size + self._places[tenant]] for tenant in here]
         self._size = _LEAST

@@ -37,7 +37,7 @@ class Histogram:
     def copied(self) -> HistogramCopy:
         return HistogramCopy(tuple(self.counts), self.sum_ns)
 
-    def twin(self) -> Histogram:
+    def copy(self) -> Histogram:
         found = Histogram()
         found.counts = self.counts[:]
         found.sum_ns = self.sum_ns

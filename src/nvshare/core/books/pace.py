@@ -1,7 +1,7 @@
-"""How fast time counts for whom: the clocks, the weights, and how long turns are.
+"""How fast time counts for each tenant: virtual clocks, weights, and the length of turns.
 
-Two clocks: ``clock`` is what quotas are counted by; ``fair`` is what each tenant without a quota would have
-had if those without one had shared evenly what quotas leave.
+There are two clocks: quotas are counted by ``clock``. ``fair`` is what each tenant without a quota would have
+had if all of them had shared equally what quotas leave.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ SECOND: Final = 1_000 * MS
 TURN_MIN_NS: Final = 10 * MS
 TURN_MAX_NS: Final = 50 * MS
 TURN_PERIOD_NS: Final = 400 * MS
-"""A turn is at most this long times the tenant's share, so that small shares do not wait long."""
+"""A turn is at most the tenant's share of this, so that small shares do not wait long."""
 BLIND_TIMES: Final = 4
-"""Turns of clients that cannot tell are so much longer: they are billed for hand-overs, and nobody learns."""
+"""How much longer turns of clients that cannot report are: they are billed for hand-overs, too."""
 DEAD_FIRST_GUESS_NS: Final = 400_000
 DEAD_CEILING_NS: Final = 20 * MS
 DEAD_BUDGET_MAX: Final = 2_000  # 2 %, in thousandths of a percent
@@ -28,16 +28,16 @@ DEAD_BUDGET_MIN: Final = 500  # 0.5 %: when quotas fill the GPU, dead time is ta
 
 
 class Tempo:
-    """What a tenant's quota comes to at the GPU's present pace."""
+    """What a tenant's quota means at the current pace of the GPU."""
 
     __slots__ = ("active", "ahead_ns", "counted_weight", "mark", "turn_ns")
 
     def __init__(self) -> None:
         self.active = False  # it has asked or held within the last second
-        self.counted_weight = 0  # of an active one: what it added to the sum; 0: it has no quota
+        self.counted_weight = 0  # while active: what it added to the sum; 0: it has no quota
         self.turn_ns = 0  # how long its turns are
         self.ahead_ns = 0  # how far ahead of the clock such a turn takes it
-        self.mark = -1  # the pace these two are for
+        self.mark = -1  # the pace that the last two were computed for
 
 
 class Pace:
@@ -61,19 +61,19 @@ class Pace:
     def __init__(self, least_percent: int, now_ns: int) -> None:
         self.clock = VirtualClock(now_ns)
         self._fair = VirtualClock(now_ns)
-        self.least_percent = least_percent  # of those without a quota together, while active
-        self.rest = Account(max(1, least_percent) * WHOLE // 100, 0)  # of them all
+        self.least_percent = least_percent  # for active tenants without a quota, together
+        self.rest = Account(max(1, least_percent) * WHOLE // 100, 0)  # the account of all of them
         self.active_weight = 0
         self.active_unlimited = 0
-        self.limited_tenants = 0  # those with a quota and a client
+        self.limited_tenants = 0  # tenants with a quota and a client
         self.slipped_ns = 0  # virtual time slipped back, ever
-        self.lost_ns = 0  # to drains that took longer than a turn, and not repaid yet
+        self.lost_ns = 0  # to drains longer than a turn, and not repaid yet
         self.dead_ns = DEAD_FIRST_GUESS_NS
         self.turn_ns = self.rest_turn_ns = TURN_MIN_NS
-        self.rest_ahead_ns = 0  # how far ahead of the clock a turn takes the rest
+        self.rest_ahead_ns = 0  # how far ahead of the clock a turn takes ``rest``
         self.mark = 0
 
-    # ---- who counts --------------------------------------------------------------------------
+    # ---- activity ----------------------------------------------------------------------------
 
     def activate(self, tenant: Tenant) -> None:
         tempo = tenant.tempo
@@ -98,7 +98,7 @@ class Pace:
 
     @property
     def fair(self) -> VirtualClock:
-        """At the moment of the other clock."""
+        """Brought to the moment of ``clock``."""
         self._fair.advance(self.clock.at_ns)
         return self._fair
 
@@ -106,31 +106,31 @@ class Pace:
         return self.clock if tenant.limited else self.fair
 
     def due_ns(self, tenant: Tenant, now_ns: int) -> int:
-        """The clock that an entitlement is counted by: the virtual one, as if it had never slipped."""
+        """The clock by which entitlements are counted: virtual time as if it had never slipped."""
         if not tenant.limited:
             return now_ns
         return self.clock.advance(now_ns) + self.slipped_ns
 
     # ---- weights and rates -------------------------------------------------------------------
 
-    def floor(self) -> int:
-        """What active tenants without a quota together may count on, whatever quotas add up to."""
+    def minimum_weight(self) -> int:
+        """What active tenants without a quota are guaranteed together, whatever quotas add up to."""
         return self.least_percent * WHOLE // 100 if self.active_unlimited else 0
 
     def left(self) -> int:
-        """What quotas leave to them, or their floor."""
-        return max(self.floor(), WHOLE - self.active_weight, 0)
+        """What quotas leave to them, or their minimum."""
+        return max(self.minimum_weight(), WHOLE - self.active_weight, 0)
 
     def free_weight(self) -> int:
-        """What nobody active is entitled to."""
-        return max(0, WHOLE - self.floor() - self.active_weight)
+        """What no active tenant is entitled to."""
+        return max(0, WHOLE - self.minimum_weight() - self.active_weight)
 
     def reweigh(self, rest_weight: int, now_ns: int) -> None:
         """Quotas over 100 are scaled in proportion; unlimited tenants together keep their minimum.
 
-        ``rest_weight`` is what those without a quota are to have of the turns now.
+        ``rest_weight`` is the part of the turns that tenants without a quota get now.
         """
-        room = WHOLE - self.floor()
+        room = WHOLE - self.minimum_weight()
         if self.active_weight > room:
             self.clock.set_rate(now_ns, room, self.active_weight)
         else:
@@ -149,20 +149,20 @@ class Pace:
         self.slipped_ns += back_ns
 
     def lose(self, drain_ns: int, most_ns: int) -> None:
-        """Somebody did not let go for so long, and nobody else could run."""
+        """A tenant took this long to drain, and nobody else could run."""
         if drain_ns > self.turn_ns:
             self.lost_ns = min(self.lost_ns + drain_ns - self.turn_ns, most_ns)
 
     def repaid(self, left_ns: int) -> None:
-        """No more than that of what was lost is still owed."""
+        """At most this much of what was lost is still owed."""
         if left_ns < self.lost_ns:
             self.lost_ns = max(0, left_ns)
 
-    def leave_out(self, since_ns: int, now_ns: int) -> None:
+    def exclude_standstill(self, since_ns: int, now_ns: int) -> None:
         """Nobody is owed or billed the time from then until now."""
-        self.clock.leave_out(since_ns, now_ns)
-        self._fair.leave_out(since_ns, now_ns)
-        self.rest.leave_out(since_ns, now_ns)
+        self.clock.exclude_standstill(since_ns, now_ns)
+        self._fair.exclude_standstill(since_ns, now_ns)
+        self.rest.exclude_standstill(since_ns, now_ns)
 
     def effective(self, weight: int) -> int:
         return weight * self.clock.numerator // self.clock.denominator
@@ -176,23 +176,23 @@ class Pace:
     # ---- turns -------------------------------------------------------------------------------
 
     def fit(self) -> None:
-        """The shortest turn whose dead time the quotas can bear."""
+        """Compute the shortest turn whose dead time the quotas can bear."""
         budget = min(DEAD_BUDGET_MAX, max(DEAD_BUDGET_MIN, self.free_weight() // 2))
-        turn_ns = -(-self.dead_ns * WHOLE // budget // MS) * MS  # whole milliseconds: it rarely changes
+        turn_ns = -(-self.dead_ns * WHOLE // budget // MS) * MS  # in whole ms, so that it rarely changes
         self.turn_ns = min(TURN_MAX_NS, max(TURN_MIN_NS, turn_ns))
         self.mark += 1
         self.rest_turn_ns = self.turn_of(self.rest.weight)
         self.rest_ahead_ns = self.allowance(self.rest.weight, self.rest_turn_ns)
 
     def learn_dead(self, unused_ns: int) -> None:
-        """What a hand-over cost: held, and not busy."""
+        """Learn what a hand-over costs: time held and not busy."""
         dead_ns = self.dead_ns
         self.dead_ns = dead_ns + (unused_ns - dead_ns) // 8
         if self.dead_ns // 10_000 != dead_ns // 10_000:
             self.fit()
 
     def fit_tenant(self, tenant: Tenant) -> None:
-        """Bring a tenant's turn length, and how far ahead that takes it, up to date."""
+        """Update a tenant's turn length, and how far ahead a turn takes it."""
         tempo = tenant.tempo
         if tempo.mark != self.mark:
             tempo.mark = self.mark
@@ -204,11 +204,11 @@ class Pace:
         tenant.tempo.mark = -1
 
     def turn_of(self, weight: int, times: int = 1) -> int:
-        """Several times as long for clients that cannot tell: they are billed for dead time, too."""
+        """Several times as long for clients that cannot report, which are billed for dead time, too."""
         longest = min(self.effective(weight) * TURN_PERIOD_NS // WHOLE, TURN_MAX_NS)
         return max(TURN_MIN_NS, min(times * self.turn_ns, longest))
 
     def allowance(self, weight: int, turn_ns: int) -> int:
-        """How far ahead of the clock a turn of that length takes an account that started even."""
+        """How far ahead of the clock a turn of that length takes an account without lag."""
         effective = self.effective(weight)
         return turn_ns * max(0, WHOLE - effective) // weight

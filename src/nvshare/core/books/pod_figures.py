@@ -1,4 +1,4 @@
-"""What is counted of one pod on one GPU. The rules are those of ``figures``."""
+"""Counters of one pod on one GPU. The rules are those of ``figures``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from nvshare.core.books.histogram import Histogram
 from nvshare.core.books.shared_time import SharedTime
 
 HERE: Final = -1
-"""When a pod left that is here."""
+"""Value of ``left_ns`` while the pod is here."""
 
 
 class PodTotals(NamedTuple):
-    """What is kept of a pod's figures when it goes, or the daemon does."""
+    """What is kept of a pod's figures when the pod or the daemon ends."""
 
     gpu_time_ns: int
     entitled_ns: int
@@ -23,7 +23,7 @@ class PodTotals(NamedTuple):
     wait_sum_ns: int
     last_worked_ns: int
     left_ns: int
-    billed_ns: int = 0  # what was written down by a daemon that did not count it yet has none
+    billed_ns: int = 0  # 0 in checkpoints of daemons that did not count it yet
     disputes: int = 0
     claims_cut: int = 0
     false_holds: int = 0
@@ -61,21 +61,21 @@ class PodFigures:
         self.gpu_time_ns = 0
         self.billed_ns = 0
         self.disputes = 0  # bills that NVML contradicted
-        self.claims_cut = 0  # what it said of its memory and cannot be true
-        self.false_holds = 0  # holds it claimed that nobody granted
-        self.late_drains = 0  # turns it did not let go of in time
-        self.overlap_ns = 0  # it ran beside others because of that
+        self.claims_cut = 0  # memory claims that could not be true
+        self.false_holds = 0  # claimed holds that were never granted
+        self.late_drains = 0  # turns that it did not drain in time
+        self.overlap_ns = 0  # how long it ran beside others because of that
         self.entitled_ns = 0
         self.throttled_ns = 0
         self.swap_ns = 0
         self.lock_wait = Histogram()
         self.last_worked_ns = -1  # when it last worked
         self.left_ns = HERE
-        # of what has not ended yet
+        # what has not ended yet:
         self.working = False
-        self.part_ns = 0  # of what was held since the last settlement, less the open stretch
-        self.shared_mark = 0  # of the shared time, when the open stretch began or was last settled
-        self.entitled_mark_ns = 0  # of the clock, since when it has been active
+        self.part_ns = 0  # its part of what was held since the last settlement, without the open stretch
+        self.shared_mark = 0  # shared time when the open stretch began or was last settled
+        self.entitled_mark_ns = 0  # the clock when it became active
         self.ready_since_ns = -1
         self.outside_since_ns = -1
         self.quota_changed_ns = -1
@@ -92,7 +92,7 @@ class PodFigures:
         found.entitled_ns = self.entitled_ns
         found.throttled_ns = self.throttled_ns
         found.swap_ns = self.swap_ns
-        found.lock_wait = self.lock_wait.twin()
+        found.lock_wait = self.lock_wait.copy()
         found.last_worked_ns = self.last_worked_ns
         found.left_ns = self.left_ns
         found.working = self.working
@@ -105,7 +105,7 @@ class PodFigures:
         return found
 
     def totals(self) -> PodTotals:
-        """Without what has not ended yet."""
+        """Not including what has not ended yet."""
         wait = self.lock_wait
         return PodTotals(
             self.gpu_time_ns,
@@ -147,7 +147,7 @@ class PodFigures:
             self.shared_mark = shared.enter(now_ns)
 
     def end_work(self, shared: SharedTime, at_ns: int) -> None:
-        """From a moment that may be a little past."""
+        """As of a moment that may be slightly in the past."""
         if self.working:
             self.working = False
             shared.pass_to(at_ns)
@@ -155,7 +155,7 @@ class PodFigures:
             self.part_ns += shared.part_ns(self.shared_mark)
 
     def end_hold(self, shared: SharedTime, quota_effect: Histogram, now_ns: int) -> None:
-        """Settled up to now, so the short way of ``end_work``; a quota that ended the hold is in effect."""
+        """A faster ``end_work``, since it is settled up to now. A quota that ended the hold is in effect."""
         if self.working:
             self.working = False
             shared.leave()
@@ -171,7 +171,7 @@ class PodFigures:
         return self.part_ns + shared.part_until(self.shared_mark, now_ns)
 
     def settle(self, shared: SharedTime, held_ns: int, bill_ns: int, limited: bool, now_ns: int) -> int:
-        """What a bill counts for (rule 4): all of it against a quota, without one the pod's part."""
+        """What counts of a bill (rule 4): all of it with a quota, else the pod's part."""
         part_ns = self.part_ns
         if self.working:
             shared.pass_to(now_ns)
@@ -179,11 +179,11 @@ class PodFigures:
             self.shared_mark = shared.per_worker
         self.part_ns = 0
         if not limited:
-            bill_ns = occupied_part(part_ns, held_ns, bill_ns)
+            return occupied_part(part_ns, held_ns, bill_ns)
         self.billed_ns += bill_ns
         return bill_ns
 
-    # ---- misdeeds ----------------------------------------------------------------------------
+    # ---- violations --------------------------------------------------------------------------
 
     def dispute(self) -> None:
         self.disputes += 1
@@ -206,8 +206,10 @@ class PodFigures:
         """Billed without a hold."""
         self.billed_ns += bill_ns
 
-    def had_gpu_time(self, worked_ns: int, now_ns: int) -> None:
+    def had_gpu_time(self, worked_ns: int, limited: bool, now_ns: int) -> None:
         self.gpu_time_ns += worked_ns
+        if not limited:  # bills count against nothing, and its clients measure their work, not their turns
+            self.billed_ns += worked_ns
         if worked_ns:
             self.last_worked_ns = now_ns
 
@@ -226,13 +228,13 @@ class PodFigures:
         self.ready_since_ns = now_ns
 
     def end_ready(self, waited_ns: int, due_for_ns: int) -> None:
-        """The wait for a turn is over; its clock had reached it for so long."""
+        """The wait for a turn is over; for ``due_for_ns`` of it the tenant was due."""
         self.ready_since_ns = -1
         if waited_ns > due_for_ns:
             self.throttled_ns += waited_ns - due_for_ns
 
-    def leave_out(self, lost_ns: int) -> None:
-        """So long it was not its quota that kept it waiting."""
+    def exclude_standstill(self, lost_ns: int) -> None:
+        """It was not waiting because of its quota during that time."""
         if self.ready_since_ns >= 0:
             self.ready_since_ns += lost_ns
 
@@ -257,12 +259,12 @@ class PodFigures:
         self.left_ns = now_ns
 
     def quota_changed(self, now_ns: int) -> None:
-        """It ended a hold that has not been let go of yet."""
+        """The change ended a hold that is still draining."""
         self.quota_changed_ns = now_ns
 
 
 def occupied_part(part_ns: int, held_ns: int, bill_ns: int) -> int:
-    """Rule 4; a part is never more than the whole, whatever was learned late."""
+    """Rule 4. A part is never more than the whole, even if ends were reported late."""
     if part_ns >= held_ns:
         return bill_ns
     return bill_ns * part_ns // held_ns

@@ -2,14 +2,14 @@
 
 Rules:
 1. A pod is billed from the first launch to the last completion of a hold, over all its processes.
-2. One client that tells its own busy time is billed by that; it leaves out the time messages took.
-   Several are billed from the first of their stints on, each of which ended when its client let go and
-   began as much earlier as it was busy. Clients that cannot tell are billed by what they held less what
-   they said was idle.
-3. While others fill a holder's gaps its kernels take longer, but its gaps are the host's and do not.
-   So the ratio of the two, measured without company, tells what it was busy on its own account.
+2. A single client that reports its busy time is billed that, which does not include the time of messages.
+   Several are billed from the beginning of their first stint: a stint ended when its client let go, and began
+   as much earlier as the client was busy. Clients that cannot report are billed for what they held, less what
+   they reported as idle.
+3. While others fill a holder's gaps its kernels take longer, but its gaps, in which the host works, do not.
+   So the ratio of the two, measured without others, yields its own busy time.
 
-What a bill does to a lag, and what it does not, is in ``lag``.
+How a bill affects a lag is in ``lag``.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Final
 
 from nvshare.core.account import CLOSED
 from nvshare.core.books.pace import DEAD_CEILING_NS, TURN_MIN_NS
-from nvshare.core.books.returning import Expected
+from nvshare.core.books.resuming_clients import Expected
 from nvshare.core.client import Client
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
 from nvshare.core.tenant import Tenant
 
 LEARN_FROM_NS: Final = TURN_MIN_NS // 2
-"""Shorter holds tell little of how a tenant works."""
+"""Shorter holds say little about how a tenant works."""
 
 
 def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: int) -> bool:
-    """A client tells of a gap, of its end, or how far its counter is. True if it began or ended a gap."""
-    client.tell_busy(busy_ns)
+    """A client reports a gap, its end, or its counter. True if a gap began or ended."""
+    client.update_busy(busy_ns)
     if not client.holds:
         return False
     tenant = client.tenant
-    idle = idle_ns > 0 and not tenant.habits.doubts.distrusted(now_ns)
+    idle = idle_ns > 0 and not tenant.habits.trust.distrusted(now_ns)
     changed = idle != client.idle
     if changed:
         account = tenant.account
@@ -53,69 +53,70 @@ def report_busy(gpu: Gpu, client: Client, busy_ns: int, idle_ns: int, now_ns: in
 
 
 def report_work(gpu: Gpu, client: Client, worked_ns: int, now_ns: int) -> None:
-    """A client tells how long it had work on the card in all."""
-    more_ns = client.work.tell(worked_ns, now_ns)
+    """A client reports its total work on the card."""
+    more_ns = client.work.report(worked_ns, now_ns)
     if more_ns > 0:
         hold = client.tenant.hold
-        if client.holds and hold.alone and client.tenant.gate.holding == 1 and not gpu.floor.undrained:
+        if client.holds and hold.alone and client.tenant.gate.holding == 1 and not gpu.occupants.undrained:
             hold.note_work(more_ns)
         else:
-            gpu.gpu_time.in_group(client, gpu.floor, more_ns, now_ns)
+            gpu.gpu_time.in_group(client, gpu.occupants, more_ns, now_ns)
 
 
 def report_absence(gpu: Gpu, client: Client, expected: Expected, worked_ns: int, now_ns: int) -> None:
-    """A client of a former daemon tells what it did since that wrote its books: billed and counted once."""
-    tenant, returning = client.tenant, gpu.returning
-    busy_ns = returning.busy_while_away_ns(expected, client.busy_ns, now_ns)
-    charge(gpu, tenant, returning.unbilled_ns(tenant.pod, busy_ns))
+    """A client of the previous daemon reports its work since the checkpoint: billed and counted once."""
+    tenant, resuming = client.tenant, gpu.resuming
+    busy_ns = resuming.busy_while_away_ns(expected, client.busy_ns, now_ns)
+    charge(gpu, tenant, resuming.unbilled_ns(tenant.pod, busy_ns))
     if expected.worked_ns < 0:
         return
     client.work.begin(expected.worked_ns, expected.heard_ns, expected.excess_ns)
-    more_ns = client.work.tell(worked_ns, now_ns) * expected.part_permille // 1000
+    more_ns = client.work.report(worked_ns, now_ns) * expected.part_permille // 1000
     if more_ns > 0:
-        returning.note_work(client, more_ns, now_ns - expected.heard_ns)
+        resuming.note_work(client, more_ns, now_ns - expected.heard_ns)
 
 
 def count_absences(gpu: Gpu, now_ns: int) -> None:
-    """Perhaps nobody is waited for any longer."""
-    for client, worked_ns in gpu.returning.divided():
+    """Count the work during the daemon's absence, once nobody is awaited any longer."""
+    for client, worked_ns in gpu.resuming.divided():
         client.tenant.had_gpu_time(now_ns - worked_ns, now_ns, client.work.corrected(worked_ns))
 
 
 def charge(gpu: Gpu, tenant: Tenant, bill_ns: int) -> None:
-    """Bill without a hold; its place in a queue is by what it was billed."""
+    """Bill without a hold, and update the place in the queue, which depends on bills."""
     if bill_ns <= 0:
         return
     seated = gpu.unseat(tenant)
     tenant.account.charge(bill_ns)
-    tenant.figures.charge(bill_ns)
+    if tenant.limited:  # else what is shown is its GPU time
+        tenant.figures.charge(bill_ns)
     if seated:
         gpu.reseat(tenant)
 
 
-def settle(gpu: Gpu, tenant: Tenant, now_ns: int, told: bool = True) -> None:
-    """Bill the present hold so far (rule 2); by what is expected, if its clients have not told just now."""
+def settle(gpu: Gpu, tenant: Tenant, now_ns: int, reported: bool = True) -> None:
+    """Bill the current hold so far (rule 2); an estimate, if its clients have not just reported."""
     account, hold = tenant.account, tenant.hold
     held_ns = account.pending_ns
     if account.open_ns != CLOSED:
         held_ns += now_ns - account.open_ns
     bill_ns = held_ns
     client = hold.client
-    if not told:
+    if not reported:
         bill_ns = account.expected_ns(now_ns)
-    elif tenant.habits.doubts.distrusted(now_ns):
-        bill_ns = held_ns  # what it says was caught to be less than it had (``measured``)
+    elif tenant.habits.trust.distrusted(now_ns):
+        bill_ns = held_ns  # its reports were disputed (``nvml_billing``)
     elif client is not None and not hold.shared and client.version >= 3:
         busy_ns = hold.busy_since_settled(client.busy_ns)
         if hold.exclusive:
-            hold.note_told(held_ns - busy_ns)
+            hold.note_reported(held_ns - busy_ns)
             if held_ns >= LEARN_FROM_NS:
                 busy_ns = _own_busy(gpu, tenant, busy_ns, held_ns, now_ns)
         if busy_ns < bill_ns:
             bill_ns = busy_ns if busy_ns > 0 else 0
     elif hold.from_ns > 0 and not account.paused:
         unused_ns = held_ns - (now_ns - hold.from_ns)
-        hold.note_told(unused_ns)
+        hold.note_reported(unused_ns)
         if unused_ns > 0:
             bill_ns = held_ns - unused_ns
             if hold.exclusive and unused_ns < DEAD_CEILING_NS:
@@ -126,35 +127,35 @@ def settle(gpu: Gpu, tenant: Tenant, now_ns: int, told: bool = True) -> None:
         account.settle_hold(now_ns, held_ns, bill_ns, had_ns)
         if limited and bill_ns:
             tenant.window.bill(now_ns - held_ns, now_ns, bill_ns)
-        _note_gpu_time(gpu, tenant, held_ns, bill_ns, had_ns, told, now_ns)
+        _note_gpu_time(gpu, tenant, held_ns, bill_ns, had_ns, reported, now_ns)
         if tenant.share and tenant.limited:
             lag.settle(gpu, tenant, now_ns)
 
 
 def _note_gpu_time(
-    gpu: Gpu, tenant: Tenant, held_ns: int, bill_ns: int, part_ns: int, told: bool, now_ns: int
+    gpu: Gpu, tenant: Tenant, held_ns: int, bill_ns: int, part_ns: int, reported: bool, now_ns: int
 ) -> None:
-    """Of what was held: what its clients told, or what was billed if they did not (``gpu_time``, rule 1)."""
+    """GPU time of a hold: what its clients reported, or else what was billed (``gpu_time``, rule 1)."""
     hold = tenant.hold
     client = hold.client
-    cannot_tell = hold.from_ns == 0
+    cannot_report = hold.from_ns == 0
     if client is None:
         return
     if hold.alone:
         worked_ns = hold.worked_since_settled()
-        if cannot_tell:
+        if cannot_report:
             worked_ns = client.work.note_held(bill_ns, part_ns, now_ns)
-        elif not told or (hold.shared and worked_ns > held_ns):
+        elif not reported or (hold.shared and worked_ns > held_ns):
             worked_ns = bill_ns
         gpu.gpu_time.alone(client, worked_ns, now_ns - held_ns, now_ns)
-    elif cannot_tell:
+    elif cannot_report:
         worked_ns = client.work.note_held(bill_ns, part_ns, now_ns)
         if worked_ns:
             gpu.gpu_time.beside_others(client, worked_ns, now_ns)
 
 
 def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int) -> int:
-    """A client's busy time without what it spent waiting for company (rule 3); learns from holds alone."""
+    """A client's busy time without what it waited for others (rule 3). Learns from holds without others."""
     account, habits = tenant.account, tenant.habits
     unused_ns = held_ns - busy_ns
     if unused_ns < 0:
@@ -171,12 +172,12 @@ def _own_busy(gpu: Gpu, tenant: Tenant, busy_ns: int, held_ns: int, now_ns: int)
 
 
 def end_hold(gpu: Gpu, tenant: Tenant, last: Client, now_ns: int) -> None:
-    """The last client has let go. What the hand-over cost is shown, however bad."""
+    """The last client has let go. The cost of the hand-over is counted, whatever it was."""
     hold = tenant.hold
     if hold.lost:
         last.presume(tenant.account.expected_ns(now_ns))
-    settle(gpu, tenant, now_ns, told=not hold.lost)
-    if hold.told and hold.exclusive and hold.from_ns != 0:  # nobody left without a word
+    settle(gpu, tenant, now_ns, reported=not hold.lost)
+    if hold.reported and hold.exclusive and hold.from_ns != 0:  # every client reported
         gpu.figures.handover.note(hold.unused_ns)
     tenant.account.close(now_ns)
     tenant.figures.end_hold(gpu.figures.shared, gpu.figures.quota_effect, now_ns)
@@ -195,4 +196,4 @@ def end_group(gpu: Gpu, now_ns: int) -> None:
     held_ns = rest.pending_ns
     rest.settle_hold(now_ns, held_ns, held_ns, held_ns)
     lag.settle_rest(gpu, now_ns)
-    gpu.floor.group_over(now_ns, gpu.settings.drain_grace_ns)
+    gpu.occupants.group_over(now_ns, gpu.settings.drain_grace_ns)

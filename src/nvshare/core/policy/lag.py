@@ -1,29 +1,30 @@
-"""What a lag may be: how much a tenant may be owed, and how much it may owe. Said here and nowhere else.
+"""The bounds of a lag: how much a tenant may be owed, and how much it may owe. Defined only here.
 
 Rules:
-1. A bill always counts. Beside bills a lag changes only here, at one of six moments, and by one rule each:
-   ``wake``: one turn of credit at most, since nobody is owed for the time in which it wanted nothing; and
-   before its first turn one owes what its owner's former tenants did (``books.owners``);
-   ``resume``: one turn, and for one that waited all the while what it was due in AWAY_MOST_NS at most;
-   ``end_hold``: no more credit than it had when the hold began, or a turn: what was held and not used is
-   not owed later;
-   ``give_back``: clients that cannot tell are billed for gaps between their kernels, too. What NVML says that
-   they held and did not use is given back, up to an eighth of the bill: more than that is no such gap. Not
-   where quotas fill the GPU: one that leaves many gaps would have its due at the expense of one with few;
-   ``settle``: time that nobody else wanted is not owed back. That is what a ``share``, and the group of
-   those without a quota, used beyond their due while nobody outside wanted it;
-   ``begin_slices``: those without a quota are even when the first one has to wait outside. From then on all
-   that is used counts, since somebody wants it, until ``end_slices``: then their group is as good as even.
-2. The sum of what is owed to those who wait is bounded by what can be repaid: a turn each, and a slice for
-   each that waits outside; and what drains cost that took longer than a turn, until it is repaid: who made
-   the others wait may be gone, but they are owed the time all the same. Nobody alone is owed more than that
-   and half a second; what exceeds it slips, for all alike.
-3. A quota is a cap: who is ahead of the clock waits. While somebody waits outside it is kept over slices
-   instead of turns, so one may be a slice ahead.
+1. A bill always counts. Apart from bills a lag changes only here, on six occasions, by one rule each:
+   ``wake``: at most one turn of credit, since no time is owed for a period in which it wanted nothing; and
+   before its first turn a tenant takes over the debt of its owner's earlier tenants (``books.owner_debts``);
+   ``resume``: one turn, and if it waited all the time at most what it was due in AWAY_MOST_NS;
+   ``end_hold``: no more credit than it had when the hold began, or a turn: time held and not used is not owed
+   later;
+   ``give_back``: clients that cannot report are billed for gaps between their kernels, too. What they held
+   and did not use according to NVML is credited, up to an eighth of the bill: more is not such a gap. Not if
+   quotas fill the GPU: a tenant with many gaps would get its due at the expense of one with few;
+   ``settle``: time that nobody else wanted is not owed back: what a ``share``, or the group of tenants
+   without a quota, used beyond its due while nobody outside wanted it;
+   ``begin_slices``: tenants without a quota have no lag when the first one has to wait outside. From then on
+   everything that is used counts, since somebody wants it, until ``end_slices``, which clears most of the
+   group's debt.
+2. The sum of what is owed to waiting tenants is bounded by what can be repaid: a turn each, a slice for each
+   one that waits outside, and the cost of drains that took longer than a turn, until it is repaid: even if
+   the tenant that caused it is gone, the others are owed that time. No single tenant is owed more than that
+   and half a second; the excess slips, for all alike.
+3. A quota is a cap: a tenant ahead of the clock waits. While somebody waits outside, quotas are kept over
+   slices instead of turns, so a tenant may be a slice ahead.
 
 Hence, over any window in which a tenant is backlogged, its share is its due less its part of what slipped
-(the time that nobody could have), give or take what its lag may differ at the two ends: two turns and a
-drain, or while memory is exchanged two slices. Those who were owed more at the beginning go first.
+(the time that nobody could have), give or take the difference of its lag at the two ends: two turns and a
+drain, or two slices while memory is exchanged. Tenants that were owed more at the beginning go first.
 """
 
 from __future__ import annotations
@@ -33,31 +34,31 @@ from typing import Final
 from nvshare.core.account import WHOLE, Account
 from nvshare.core.books.pace import SECOND
 from nvshare.core.gpu import Gpu
-from nvshare.core.standing import IDLE
 from nvshare.core.tenant import Tenant
+from nvshare.core.tenant_state import IDLE
 
 OVERRUN_TURNS: Final = 4
 AWAY_MOST_NS: Final = 10 * SECOND
-"""Who waits for a daemon that is away waits no longer than that: then it runs ungated."""
+"""A client waits no longer than that for a daemon that is away; then it runs ungated."""
 REPAYABLE_FREE: Final = 2 * WHOLE // 100
 REPAYABLE_NS: Final = 5 * SECOND
 BREATH_NS: Final = SECOND // 500
-"""Between the release of an older client and the request behind it; no time in which it wanted nothing."""
+"""Between the release of an older client and its next request, it does not count as idle."""
 LOST_MOST_NS: Final = 20 * SECOND
-"""What drains cost that took longer than a turn is owed to those who waited, up to this much."""
+"""The cost of drains longer than a turn is owed to waiting tenants, up to this much."""
 DEBT_TURNS: Final = 2
-"""Who is further ahead than so many turns take one has not let go in time; its owner answers for that."""
+"""A tenant further ahead than this many turns explain did not let go in time; its owner is responsible."""
 GIVEN_BACK_MOST: Final = 8
-"""As a part of the bill: one in so many."""
+"""The largest part of the bill, as one in so many."""
 MISJUDGED_MOST_NS: Final = SECOND
-"""NVML's moments are not those of our bills: what it said too much is made up for by what it says next."""
+"""NVML's samples are not taken at the moments of bills: an excess is offset by the next sample."""
 CAPPED_AT_ONCE: Final = 64
-"""So few are owed that much: all are owed no more than the time that passed."""
+"""Only a few can be owed that much: all together are owed no more than the time that passed."""
 ALONE_NS: Final = SECOND // 2
-"""What one may be owed beyond what all may: others that are ahead of their quota make up for it."""
+"""What one tenant may be owed beyond the sum for all, offset by others that are ahead."""
 
 
-# ---- the moments ---------------------------------------------------------------------------
+# ---- the occasions -------------------------------------------------------------------------
 
 
 def wake(gpu: Gpu, tenant: Tenant) -> None:
@@ -67,21 +68,21 @@ def wake(gpu: Gpu, tenant: Tenant) -> None:
         account.rejoin(pace.slipped_ns)
         clock = pace.clock
         if tenant.habits.turns == 0 and tenant.owner != tenant.pod:
-            account.begin_at(gpu.owners.begins_at(tenant.owner, pace.slipped_ns))
-    elif gpu.residence.outside:
+            account.begin_at(gpu.owner_debts.begins_at(tenant.owner, pace.slipped_ns))
+    elif gpu.resident_set.outside:
         clock = pace.fair
     else:
-        return  # ``begin_slices`` levels those without a quota
+        return  # ``begin_slices`` clears the lag of tenants without a quota
     if pace.clock.at_ns - tenant.habits.served_ns <= BREATH_NS and tenant.queues_blindly:
-        return  # it has just let go, and cannot say with its release that it wants more
+        return  # it has just let go, and cannot ask again with its release
     if account.virtual_ns < clock.virtual_ns:
         account.cap_lag(turn_ns(gpu, tenant), clock)
 
 
 def wake_rest(gpu: Gpu) -> None:
-    """The first of the group lines up."""
+    """The first tenant of the group joins the queue."""
     pace = gpu.pace
-    if not gpu.line.free and not gpu.floor.together:
+    if not gpu.queue.free and not gpu.occupants.together:
         pace.rest.cap_lag(pace.rest_turn_ns, pace.clock)
 
 
@@ -105,7 +106,7 @@ def end_hold(gpu: Gpu, tenant: Tenant) -> None:
     account, clock = tenant.account, gpu.pace.clock
     ahead_ns = account.virtual_ns - clock.virtual_ns
     if tenant.owner != tenant.pod and ahead_ns > DEBT_TURNS * tenant.tempo.ahead_ns:
-        gpu.owners.note(tenant.owner, account.virtual_ns, gpu.pace.slipped_ns, clock.virtual_ns)
+        gpu.owner_debts.note(tenant.owner, account.virtual_ns, gpu.pace.slipped_ns, clock.virtual_ns)
     if account.virtual_ns < clock.virtual_ns:
         most_ns = turn_ns(gpu, tenant)
         lag_ns = tenant.hold.lag_ns
@@ -113,7 +114,7 @@ def end_hold(gpu: Gpu, tenant: Tenant) -> None:
 
 
 def give_back(gpu: Gpu, tenant: Tenant, billed_ns: int, worked_ns: int) -> None:
-    """The card worked so long for a tenant while it was billed that much."""
+    """How long the card worked for a tenant while it was billed ``billed_ns``."""
     habits = tenant.habits
     unused_ns = billed_ns - worked_ns - habits.misjudged_ns
     habits.misjudge(min(max(0, -unused_ns), MISJUDGED_MOST_NS))
@@ -126,7 +127,7 @@ def give_back(gpu: Gpu, tenant: Tenant, billed_ns: int, worked_ns: int) -> None:
 
 
 def settle(gpu: Gpu, tenant: Tenant, until_ns: int) -> None:
-    """After a bill of one that may borrow: what it had since somebody outside wants it counts."""
+    """After a bill of a tenant that may borrow: what it used while somebody outside waited counts."""
     pace, account, tempo = gpu.pace, tenant.account, tenant.tempo
     pace.fit_tenant(tenant)
     if account.virtual_ns > pace.clock.virtual_ns + tempo.ahead_ns:
@@ -134,7 +135,7 @@ def settle(gpu: Gpu, tenant: Tenant, until_ns: int) -> None:
 
 
 def begin_slices(gpu: Gpu) -> None:
-    """All are settled. Those without a quota are even: until now nobody had to give way to another."""
+    """All are settled. Tenants without a quota have no lag: until now none had to give way to another."""
     fair = gpu.pace.fair
     for tenant in gpu.tenants.values():
         if not tenant.limited:
@@ -148,19 +149,19 @@ def end_slices(gpu: Gpu) -> None:
 
 
 def settle_rest(gpu: Gpu, until_ns: int) -> None:
-    """After a bill of the group; as far as it ran by right, that is."""
-    pace, floor = gpu.pace, gpu.floor
-    if pace.rest.virtual_ns > pace.clock.virtual_ns + pace.rest_ahead_ns and not gpu.residence.outside:
-        by_right_until_ns = until_ns if floor.entitled else floor.turn_started_ns
+    """After a bill of the group, as far as it ran because it was owed time."""
+    pace, occupants = gpu.pace, gpu.occupants
+    if pace.rest.virtual_ns > pace.clock.virtual_ns + pace.rest_ahead_ns and not gpu.resident_set.outside:
+        by_right_until_ns = until_ns if occupants.entitled else occupants.turn_started_ns
         _forgive(gpu, pace.rest, pace.rest_turn_ns, by_right_until_ns)
 
 
 def _forgive(gpu: Gpu, account: Account, turn_ns: int, until_ns: int, wanted_ns: int = 0) -> None:
-    """Of one that is ahead by more than a turn, which is always owed back."""
+    """Reduce the debt of an account that is ahead by more than a turn; a turn is always owed back."""
     pace = gpu.pace
-    length_ns = min(until_ns - gpu.floor.turn_started_ns, OVERRUN_TURNS * turn_ns)
+    length_ns = min(until_ns - gpu.occupants.turn_started_ns, OVERRUN_TURNS * turn_ns)
     length_ns = max(turn_ns, length_ns)
-    length_ns = max(wanted_ns, length_ns)  # by twos, which the compiled core does without a call
+    length_ns = max(wanted_ns, length_ns)  # pairwise, which the compiled core does without a call
     account.cap_debt(pace.allowance(account.weight, length_ns), pace.clock)
 
 
@@ -169,8 +170,8 @@ def slip(gpu: Gpu) -> None:
     owed, weight = _owed(gpu)
     if gpu.pace.lost_ns:
         gpu.pace.repaid(owed // WHOLE - _repayable_ns(gpu, lost=False))
-    if owed <= (len(gpu.line.ready) + 1) * gpu.pace.turn_ns * WHOLE:
-        return  # as nearly always
+    if owed <= (len(gpu.queue.ready) + 1) * gpu.pace.turn_ns * WHOLE:
+        return  # nearly always
     most_ns = _repayable_ns(gpu)
     if owed > most_ns * WHOLE:
         _cap_each(gpu, most_ns + ALONE_NS)
@@ -181,20 +182,20 @@ def slip(gpu: Gpu) -> None:
 
 
 def _owed(gpu: Gpu) -> tuple[int, int]:
-    """To all who wait, and their weight; times WHOLE."""
-    line, pace = gpu.line, gpu.pace
+    """Owed to all waiting tenants, times WHOLE; and the sum of their weights."""
+    queue, pace = gpu.queue, gpu.pace
     clock_ns, rest = pace.clock.virtual_ns, pace.rest
-    owed = line.weight * clock_ns - line.weighted_ns
-    if not line.free:
-        return owed, line.weight
-    return owed + rest.weight * (clock_ns - rest.virtual_ns), line.weight + rest.weight
+    owed = queue.weight * clock_ns - queue.weighted_ns
+    if not queue.free:
+        return owed, queue.weight
+    return owed + rest.weight * (clock_ns - rest.virtual_ns), queue.weight + rest.weight
 
 
 def _repayable_ns(gpu: Gpu, lost: bool = True) -> int:
-    """What those who wait may be owed together; without what was lost to late drains, or with it."""
-    outside = len(gpu.residence.outside)
-    most_ns = (len(gpu.line.ready) + outside + 1) * gpu.pace.turn_ns
-    most_ns += gpu.line.drains_ns  # while one drains longer than a turn the others wait so much longer
+    """What waiting tenants may be owed together; with or without what was lost to late drains."""
+    outside = len(gpu.resident_set.outside)
+    most_ns = (len(gpu.queue.ready) + outside + 1) * gpu.pace.turn_ns
+    most_ns += gpu.queue.drains_ns  # the others wait longer while one drains longer than a turn
     if outside:
         most_ns += (outside + 1) * gpu.slice_ns()
     if gpu.pace.free_weight() >= REPAYABLE_FREE:
@@ -205,12 +206,12 @@ def _repayable_ns(gpu: Gpu, lost: bool = True) -> int:
 
 
 def _cap_each(gpu: Gpu, most_ns: int) -> None:
-    """Nobody alone is owed much more than all may be together: what slips would make debts of the others."""
-    pace, line = gpu.pace, gpu.line
-    if line.free:
+    """No single tenant is owed much more than all together, or slipping would put the others in debt."""
+    pace, queue = gpu.pace, gpu.queue
+    if queue.free:
         pace.rest.cap_lag(most_ns, pace.clock)
-    for _ in range(min(CAPPED_AT_ONCE, len(line.ready))):
-        top = line.first()
+    for _ in range(min(CAPPED_AT_ONCE, len(queue.ready))):
+        top = queue.first()
         assert top is not None
         account = top.account
         if (pace.clock.virtual_ns - account.virtual_ns) * account.weight <= most_ns * WHOLE:
@@ -231,7 +232,7 @@ def turn_ns(gpu: Gpu, tenant: Tenant) -> int:
 
 
 def lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
-    """What a tenant is owed; one without a quota by an even part of what quotas leave."""
+    """What a tenant is owed; without a quota, compared with an equal part of what quotas leave."""
     account = tenant.account
     if tenant.limited:
         return account.lag_ns(gpu.pace.clock, now_ns)
@@ -240,8 +241,8 @@ def lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
 
 
 def shown_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
-    """Of an idle one no more than it would be owed if it woke now."""
-    if tenant.standing != IDLE or not tenant.limited:
+    """If it is idle, at most what it would be owed if it woke now."""
+    if tenant.state != IDLE or not tenant.limited:
         return lag_ns(gpu, tenant, now_ns)
     account = tenant.account
     behind_ns = gpu.pace.clock.virtual_ns - account.virtual_of_rest(gpu.pace.slipped_ns)
@@ -249,14 +250,14 @@ def shown_lag_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
 
 
 def wanted_outside_ns(gpu: Gpu, now_ns: int) -> int:
-    """For how long somebody outside could have used the GPU: one without a quota, or not ahead of its own.
+    """How long a tenant outside could have used the GPU: without a quota, or not ahead of its quota.
 
-    Judged by the first to come of those without one, and of the others by the one that is furthest behind.
+    Judged by the first to arrive of those without a quota, and by the one furthest behind of the others.
     """
-    if not gpu.residence.outside:
+    if not gpu.resident_set.outside:
         return 0
     longest_ns = 0
-    free, limited = gpu.residence.waiting.first_free(), gpu.line.first_outside()
+    free, limited = gpu.resident_set.memory_queue.first_free(), gpu.queue.first_outside()
     if free is not None:
         longest_ns = now_ns - free.seat.since_ns
     if limited is not None:
@@ -266,23 +267,23 @@ def wanted_outside_ns(gpu: Gpu, now_ns: int) -> int:
 
 
 def due(gpu: Gpu, tenant: Tenant) -> bool:
-    """The clock has reached it, so its quota lets it run."""
+    """The clock has reached it, so its quota permits it to run."""
     ahead_ns = tenant.account.virtual_ns - gpu.pace.clock.virtual_ns
     if ahead_ns <= 0:
         return True
-    return bool(gpu.residence.outside) and ahead_ns <= relaxed_ns(gpu, tenant)
+    return bool(gpu.resident_set.outside) and ahead_ns <= relaxed_ns(gpu, tenant)
 
 
 def relaxed_ns(gpu: Gpu, tenant: Tenant) -> int:
-    """How far ahead of the clock one may begin a turn (rule 3)."""
-    if not gpu.residence.outside:
+    """How far ahead of the clock a tenant may begin a turn (rule 3)."""
+    if not gpu.resident_set.outside:
         return 0
     gpu.pace.fit_tenant(tenant)
     return max(0, gpu.pace.allowance(tenant.account.weight, gpu.slice_ns()) - tenant.tempo.ahead_ns)
 
 
 def ahead_most_ns(gpu: Gpu, tenant: Tenant) -> int:
-    """How far ahead of the clock a turn may take one."""
-    if not gpu.residence.outside:
+    """How far ahead of the clock a turn may take a tenant."""
+    if not gpu.resident_set.outside:
         return tenant.tempo.ahead_ns
     return gpu.pace.allowance(tenant.account.weight, gpu.slice_ns())

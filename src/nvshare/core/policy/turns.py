@@ -1,13 +1,13 @@
-"""Who runs next. When a turn ends is in ``turn_end``.
+"""Which tenant runs next. When a turn ends is in ``turn_end``.
 
 Rules:
 1. Limited tenants take exclusive turns. The one furthest behind in virtual time goes first, and only
    if the virtual clock has reached it: a quota is a cap. A ``share`` tenant may also borrow idle time.
 2. Unlimited tenants run together, as one group, in the rest. The group has an account of its own with
    the minimum share: behind on that, it queues like a limited tenant; else it gives way to any.
-3. A holder that was dropped for somebody else does not take the turn back by a hair.
+3. A holder that was dropped for another tenant does not get the next turn by a tiny margin.
 4. Holding without working is not billed.
-5. An older client is dropped behind its first grant, so that its queue begins short.
+5. An older client is dropped right after its first grant, so that its queue starts short.
 6. Unlimited tenants with short kernels may fill the gaps of a holder that works part of the time.
 """
 
@@ -19,10 +19,10 @@ from nvshare.core.account import NEVER, WHOLE
 from nvshare.core.client import Client
 from nvshare.core.effects import DropReason, Effect
 from nvshare.core.gpu import Gpu
-from nvshare.core.notices import Misdeed
 from nvshare.core.policy import billing, gates, lag, turn_end, undrained
-from nvshare.core.standing import ASKING, DRAINING, HOLDING, IDLE, IN_LINE, OUTSIDE, TOGETHER
 from nvshare.core.tenant import UNLIMITED_PERCENT, Tenant
+from nvshare.core.tenant_state import ASKING, DRAINING, HOLDING, IDLE, OUTSIDE, QUEUED, TOGETHER
+from nvshare.core.violations import Violation
 
 BESIDE_DUTY_PERCENT: Final = 80
 
@@ -31,17 +31,17 @@ BESIDE_DUTY_PERCENT: Final = 80
 
 
 def request(gpu: Gpu, client: Client, now_ns: int, out: list[Effect], back: bool = False) -> None:
-    """A client asks. Asking twice is asking once. ``back``: it has been asking a daemon that was away."""
+    """A client asks; asking again changes nothing. ``back``: it has been waiting since before a restart."""
     if client.wants or (client.holds and not client.dropping):
         return
     tenant = client.tenant
-    standing = tenant.standing
-    if standing == IDLE:
+    state = tenant.state
+    if state == IDLE:
         wake(gpu, tenant, now_ns, back)
     client.ask(now_ns)
-    if standing == IDLE:
+    if state == IDLE:
         gpu.move(tenant, ASKING, now_ns)
-    elif standing in (HOLDING, TOGETHER) and client.may_pass:
+    elif state in (HOLDING, TOGETHER) and client.may_pass:
         gates.open_gate(gpu, client, now_ns, out)
         _shorten_queues(gpu, tenant, now_ns, out)
 
@@ -57,11 +57,11 @@ def wake(gpu: Gpu, tenant: Tenant, now_ns: int, back: bool = False) -> None:
         gpu.activate(tenant, now_ns)
 
 
-def line_up(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
-    """For a turn, from wherever it is."""
+def join_queue(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
+    """The queue for turns, from any state."""
     if not tenant.limited:
         lag.wake_rest(gpu)
-    gpu.move(tenant, IN_LINE, now_ns)
+    gpu.move(tenant, QUEUED, now_ns)
 
 
 def release(
@@ -73,7 +73,7 @@ def release(
     out: list[Effect],
     lost: bool = False,
 ) -> None:
-    """A client has drained, or is ``lost``: gone, or no longer under our rule."""
+    """A client has drained, or is ``lost``: gone, or no longer scheduled."""
     if not client.holds:
         return
     tenant = client.tenant
@@ -81,9 +81,9 @@ def release(
     if lost and client.reports_busy:
         hold.lose()
     elif busy_ns is None:
-        hold.cannot_tell()
+        hold.cannot_report()
     else:
-        client.tell_busy(busy_ns)
+        client.update_busy(busy_ns)
         if hold.shared:
             hold.stint_began(now_ns - client.busy_ns + client.hold_mark_ns)
     if kernel_ns:
@@ -95,19 +95,19 @@ def release(
     if tenant.gate.working == 0:
         tenant.account.close(now_ns)
         tenant.figures.end_work(gpu.figures.shared, now_ns)
-    if client.wants and (tenant.standing == HOLDING or tenant.standing == TOGETHER):
+    if client.wants and (tenant.state == HOLDING or tenant.state == TOGETHER):
         gates.open_gate(gpu, client, now_ns, out)
 
 
 def _end_hold(gpu: Gpu, tenant: Tenant, client: Client, now_ns: int) -> None:
     billing.end_hold(gpu, tenant, client, now_ns)
-    gpu.holders.leave(tenant, now_ns)
-    hold, floor = tenant.hold, gpu.floor
+    gpu.recent_holders.leave(tenant, now_ns)
+    hold, occupants = tenant.hold, gpu.occupants
     was_exclusive = hold.exclusive
     was_group = not was_exclusive and hold.late_ns < 0
     if hold.dropped_ns >= 0:
         undrained.note_drained(gpu, tenant, now_ns - hold.dropped_ns)
-        if tenant.standing == DRAINING:
+        if tenant.state == DRAINING:
             gpu.pace.lose(now_ns - hold.dropped_ns, lag.LOST_MOST_NS)
     habits = tenant.habits
     was_unresponsive = habits.unresponsive
@@ -115,23 +115,23 @@ def _end_hold(gpu: Gpu, tenant: Tenant, client: Client, now_ns: int) -> None:
     habits.note_served(now_ns)
     tenant.seat.begin_wait(now_ns)
     if hold.late_ns >= 0:
-        gpu.residence.look_again()  # a late one no longer takes room
+        gpu.resident_set.mark_dirty()  # it no longer takes room
     gpu.move(tenant, ASKING if tenant.gate.wanting else IDLE, now_ns)
     if was_unresponsive:
-        floor.named_is_gone()
+        occupants.named_is_gone()
     hold.end()
     if was_exclusive:
-        if floor.together:
-            floor.group_alone(now_ns)
+        if occupants.together:
+            occupants.group_alone(now_ns)
             billing.begin_group(gpu, now_ns)
-    elif was_group and not floor.together:
+    elif was_group and not occupants.together:
         billing.end_group(gpu, now_ns)
 
 
 def resume_hold(gpu: Gpu, client: Client, known: bool, now_ns: int, out: list[Effect]) -> None:
-    """A client comes back holding. If its hold was known its turn goes on, else it is dropped."""
-    tenant, floor = client.tenant, gpu.floor
-    if tenant.standing == IDLE:
+    """A client comes back holding. If its hold was known its turn continues, else it is dropped."""
+    tenant, occupants = client.tenant, gpu.occupants
+    if tenant.state == IDLE:
         lag.resume(gpu, tenant, waited=False)
     tenant.hold.admit(client, lag.lag_ns(gpu, tenant, now_ns))
     if tenant.hold.shared:
@@ -142,19 +142,19 @@ def resume_hold(gpu: Gpu, client: Client, known: bool, now_ns: int, out: list[Ef
     tenant.account.open(now_ns)
     tenant.figures.begin_work(gpu.figures.shared, now_ns)
     gpu.activate(tenant, now_ns)
-    standing = tenant.standing
-    if standing >= HOLDING:
-        if standing >= DRAINING:
+    state = tenant.state
+    if state >= HOLDING:
+        if state >= DRAINING:
             gates.close_gate(gpu, client, DropReason.TURN, out)
         return
     tenant.seat.begin_wait(now_ns)
-    quiet = floor.holder is None and not floor.draining and gpu.residence.founder is None
+    quiet = occupants.holder is None and not occupants.draining and gpu.resident_set.founder is None
     if known and quiet and not tenant.limited:
         gpu.move(tenant, TOGETHER, now_ns)
         billing.begin_group(gpu, now_ns)
-    elif known and quiet and not floor.group:
+    elif known and quiet and not occupants.group:
         gpu.move(tenant, HOLDING, now_ns)
-        floor.begin_turn(now_ns)
+        occupants.begin_turn(now_ns)
     else:
         undrained.leave_undrained(gpu, tenant, now_ns, now_ns)
         return
@@ -162,48 +162,48 @@ def resume_hold(gpu: Gpu, client: Client, known: bool, now_ns: int, out: list[Ef
 
 
 def change_quota(gpu: Gpu, tenant: Tenant, percent: int, share: bool, now_ns: int, out: list[Effect]) -> None:
-    """A new quota at any moment: the lag stays, and what is being held is billed when it ends."""
+    """A new quota at any moment: the lag stays, and the current hold is billed when it ends."""
     was_active, was_limited = tenant.tempo.active, tenant.limited
     is_limited = percent < UNLIMITED_PERCENT
     pace, account = gpu.pace, tenant.account
     if tenant.gate.holding and (was_limited != is_limited or tenant.share != share):
-        billing.settle(gpu, tenant, now_ns, told=False)  # by the rules it was held under
+        billing.settle(gpu, tenant, now_ns, reported=False)  # by the rules that applied until now
     gpu.deactivate(tenant, now_ns)
     if tenant.clients:
         pace.count_limited(is_limited - was_limited)
     seated = gpu.unseat(tenant)
-    at_rest = tenant.standing == IDLE
+    at_rest = tenant.state == IDLE
     if at_rest and was_limited:
         account.rejoin(pace.slipped_ns)
     account.reweigh(percent * WHOLE // 100, pace.clock)
-    if was_limited != is_limited:  # what it had without a quota is neither owed nor a debt
+    if was_limited != is_limited:  # what it used without a quota is neither owed nor a debt
         account.owe(0, pace.clock if is_limited else pace.fair)
     pace.forget_fit(tenant)
     tenant.set_quota(percent, share)
-    gpu.residence.requota(tenant)
-    if tenant.standing >= HOLDING:
-        gpu.floor.note_share(tenant)
+    gpu.resident_set.requota(tenant)
+    if tenant.state >= HOLDING:
+        gpu.occupants.note_share(tenant)
     if at_rest:
         account.rest(pace.slipped_ns)
     if was_active:
         gpu.activate(tenant, now_ns)
     if seated:
-        if tenant.standing == IN_LINE and not is_limited:
+        if tenant.state == QUEUED and not is_limited:
             lag.wake_rest(gpu)  # it may be the first of the group
         gpu.reseat(tenant)
-        if tenant.standing == OUTSIDE:
-            gpu.residence.look_again()
-    if tenant.standing == HOLDING and not is_limited:
-        gpu.floor.group_alone(now_ns)
+        if tenant.state == OUTSIDE:
+            gpu.resident_set.mark_dirty()
+    if tenant.state == HOLDING and not is_limited:
+        gpu.occupants.group_alone(now_ns)
         gpu.move(tenant, TOGETHER, now_ns)
         billing.begin_group(gpu, now_ns)
-    elif tenant.standing == TOGETHER and is_limited:
+    elif tenant.state == TOGETHER and is_limited:
         drop(gpu, tenant, DropReason.QUOTA, now_ns, out)
 
 
 def note_quota_change(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
-    """For the figures: a new quota holds at once, unless it ended a hold that is not let go of yet."""
-    if tenant.standing >= DRAINING:
+    """For the figures: a new quota takes effect at once, unless it ended a hold that still drains."""
+    if tenant.state >= DRAINING:
         tenant.figures.quota_changed(now_ns)
     else:
         gpu.figures.quota_effect.note_zero()
@@ -213,30 +213,30 @@ def note_quota_change(gpu: Gpu, tenant: Tenant, now_ns: int) -> None:
 
 
 def drop(gpu: Gpu, tenant: Tenant, reason: DropReason, now_ns: int, out: list[Effect]) -> None:
-    """End a tenant's hold; the next one waits for it to drain, unless it is known not to."""
-    if tenant.standing >= DRAINING:
+    """End a tenant's hold. The next tenant waits for its drain, unless it is known to drain late."""
+    if tenant.state >= DRAINING:
         return
     gates.close_gates(gpu, tenant, reason, out)
     tenant.hold.drop(now_ns)
-    exchanging = gpu.residence.founder is not None
+    exchanging = gpu.resident_set.founder is not None
     if tenant.habits.late_turns and not exchanging:
         tenant.hold.be_late()
-        gpu.notice(Misdeed.OVERLAP, tenant, now_ns)
+        gpu.notice(Violation.OVERLAP, tenant, now_ns)
         grace_ns = undrained.grace_ns(gpu, tenant)
         undrained.leave_undrained(gpu, tenant, now_ns + undrained.closed_ns(gpu, grace_ns), now_ns)
         return
     gpu.move(tenant, DRAINING, now_ns)
     wait_ns = gpu.settings.drop_timeout_ns if exchanging else undrained.grace_ns(gpu, tenant)
-    gpu.floor.wait_for_drain(now_ns + wait_ns)
+    gpu.occupants.wait_for_drain(now_ns + wait_ns)
 
 
 def drop_all(gpu: Gpu, reason: DropReason, now_ns: int, out: list[Effect]) -> None:
-    floor = gpu.floor
-    holder = floor.holder
-    floor.yield_turn(holder if reason is DropReason.TURN else None)
-    if floor.group:
-        floor.drop_group(now_ns)
-        for tenant in list(floor.group):
+    occupants = gpu.occupants
+    holder = occupants.holder
+    occupants.yield_turn(holder if reason is DropReason.TURN else None)
+    if occupants.group:
+        occupants.drop_group(now_ns)
+        for tenant in list(occupants.group):
             drop(gpu, tenant, reason, now_ns, out)
     if holder is not None:
         drop(gpu, holder, reason, now_ns, out)
@@ -246,63 +246,63 @@ def drop_all(gpu: Gpu, reason: DropReason, now_ns: int, out: list[Effect]) -> No
 
 
 def start_turn(gpu: Gpu, now_ns: int, out: list[Effect]) -> bool:
-    """Give the free GPU to whoever is next. False if nobody may run now."""
-    line = gpu.line
-    if line.weight:
+    """Give the free GPU to the next tenant. False if nobody may run now."""
+    queue = gpu.queue
+    if queue.weight:
         lag.slip(gpu)
-    top = line.first()
-    if top is not None and top is gpu.floor.yielded:
-        top = _unless_by_a_hair(gpu, top)
-    if line.free:
+    top = queue.first()
+    if top is not None and top is gpu.occupants.yielded:
+        top = _not_by_a_tiny_margin(gpu, top)
+    if queue.free:
         if _rest_waited(gpu, now_ns):
             lag.level_rest(gpu)
             return _start_group(gpu, True, now_ns, out)
         if rest_owed(gpu, top):
             return _start_group(gpu, True, now_ns, out)
-    waits = gpu.returning.deadline_ns != NEVER
+    waits = gpu.resuming.deadline_ns != NEVER
     if top is not None and not waits and lag.due(gpu, top):
         return _start_exclusive(gpu, top, now_ns, out)
-    if line.free:
+    if queue.free:
         return _start_group(gpu, False, now_ns, out)
     if waits:
-        gpu.look.wake_at(NEVER if top is None else gpu.returning.deadline_ns)
+        gpu.deadline.wake_at(NEVER if top is None else gpu.resuming.deadline_ns)
         return False
-    borrower = line.first_borrower()
+    borrower = queue.first_borrower()
     if borrower is not None:
         return _start_exclusive(gpu, borrower, now_ns, out)
     wake_ns = NEVER
     if top is not None:
         wait_ns = gpu.pace.clock.real_until(top.account.virtual_ns - lag.relaxed_ns(gpu, top))
         wake_ns = now_ns + (wait_ns if wait_ns > 1 else 1)
-    gpu.look.wake_at(wake_ns)
+    gpu.deadline.wake_at(wake_ns)
     return False
 
 
-def _unless_by_a_hair(gpu: Gpu, top: Tenant) -> Tenant:
-    """The one furthest behind is first; but who just made way does not take the turn back by a hair."""
-    other = gpu.line.second()
+def _not_by_a_tiny_margin(gpu: Gpu, top: Tenant) -> Tenant:
+    """Rule 3: the tenant that just made way for another one waits, if the second in the queue is due."""
+    other = gpu.queue.second()
     return other if other is not None and lag.due(gpu, other) else top
 
 
 def rest_owed(gpu: Gpu, top: Tenant | None) -> bool:
-    """The group is behind on its minimum, and further than anybody else."""
+    """The group is behind on its minimum, and further behind than any tenant."""
     rest_ns = gpu.pace.rest.virtual_ns
     if not gpu.settings.unlimited_min_percent:
         return False
-    if rest_ns > gpu.pace.clock.virtual_ns and not gpu.residence.outside:
+    if rest_ns > gpu.pace.clock.virtual_ns and not gpu.resident_set.outside:
         return False
     return top is None or rest_ns <= top.account.virtual_ns
 
 
 def _rest_waited(gpu: Gpu, now_ns: int) -> bool:
-    """Nobody waits for ever, even where ``NVSHARE_UNLIMITED_MIN_PERCENT`` is 0: a turn, and no more."""
-    first = next(iter(gpu.line.free))
+    """Nobody waits forever, even if ``NVSHARE_UNLIMITED_MIN_PERCENT`` is 0: one turn, and no more."""
+    first = next(iter(gpu.queue.free))
     return now_ns - first.seat.since_ns >= gpu.settings.max_runtime_ns
 
 
 def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> bool:
     gpu.move(tenant, HOLDING, now_ns)
-    gpu.floor.begin_turn(now_ns)
+    gpu.occupants.begin_turn(now_ns)
     gpu.figures.handovers.add_one()
     tenant.habits.note_turn()
     gates.open_gates(gpu, tenant, now_ns, out)
@@ -311,13 +311,13 @@ def _start_exclusive(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -
 
 
 def _shorten_queues(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    """An older client queues 64 kernels at first, and one after a DROP: so it is dropped before it begins."""
-    if tenant.gate.green and gpu.must_pace():
+    """An older client queues 64 kernels at first, and one after a DROP: so it is dropped before it starts."""
+    if tenant.gate.fresh and gpu.must_pace():
         drop(gpu, tenant, DropReason.TURN, now_ns, out)
 
 
 def _start_group(gpu: Gpu, entitled: bool, now_ns: int, out: list[Effect]) -> bool:
-    gpu.floor.begin_group(entitled, now_ns)
+    gpu.occupants.begin_group(entitled, now_ns)
     gpu.figures.handovers.add_one()
     billing.begin_group(gpu, now_ns)
     join_group(gpu, now_ns, out)
@@ -325,27 +325,27 @@ def _start_group(gpu: Gpu, entitled: bool, now_ns: int, out: list[Effect]) -> bo
 
 
 def join_group(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-    joining = list(gpu.line.free)
+    joining = list(gpu.queue.free)
     for tenant in joining:
         gpu.move(tenant, TOGETHER, now_ns)
         tenant.habits.note_turn()
         gates.open_gates(gpu, tenant, now_ns, out)
-    for tenant in joining:  # when all are in: whose drain nobody waits for leaves the group at once
+    for tenant in joining:  # after all have joined, since this may make a tenant leave the group
         _shorten_queues(gpu, tenant, now_ns, out)
 
 
 def may_fill_gaps(gpu: Gpu) -> bool:
-    """Rule 6: the holder leaves gaps, and all who would fill them have short kernels."""
-    holder, line = gpu.floor.holder, gpu.line
-    if holder is None or not line.free or holder.account.duty_percent > BESIDE_DUTY_PERCENT:
+    """Rule 6: the holder leaves gaps, and all tenants that would fill them have short kernels."""
+    holder, queue = gpu.occupants.holder, gpu.queue
+    if holder is None or not queue.free or holder.account.duty_percent > BESIDE_DUTY_PERCENT:
         return False
-    if gpu.floor.turn_started_ns - holder.habits.gap_known_ns > turn_end.BESIDE_FOR_NS:
+    if gpu.occupants.turn_started_ns - holder.habits.gap_known_ns > turn_end.BESIDE_FOR_NS:
         return False
-    return line.short == len(line.free)
+    return queue.short == len(queue.free)
 
 
 def fill_gaps(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-    assert gpu.floor.holder is not None
-    gpu.floor.fill_gaps()
-    gpu.floor.holder.hold.fill_gaps()
+    assert gpu.occupants.holder is not None
+    gpu.occupants.fill_gaps()
+    gpu.occupants.holder.hold.fill_gaps()
     join_group(gpu, now_ns, out)

@@ -1,29 +1,29 @@
-"""Progress before accuracy: holders that do not drain, and tenants others may spin for.
+"""Progress before accuracy: holders that do not drain, and tenants that others may spin for.
 
 Rules:
-1. A holder that has not drained within the grace period is undrained. The next runs beside it, and both
-   are billed.
-2. An undrained holder's gate opens again for a moment: what its kernel waits for may stand there.
-3. Then it runs by duty cycle, as much of the time as it is due of the GPU, and until it has drained in
-   time ten times nobody waits for its drains. Once it owes DEBT_MOST_NS its gate opens for a moment every
-   few seconds, which is enough for what its kernel may wait for. Between two openings it has time to drain:
-   the longer, the more others are undrained with it.
-4. A pod that works on one GPU may spin there for what stands at its gate on another. It never waits for its
-   turn for much longer than half a second, whatever it owes. Nor does one that is known not to drain, until
-   it owes DEBT_MOST_NS: then its quota is what it waits for. To be registered on another GPU hurries nobody,
-   and neither does holding it when NVML says that nothing runs there for the pod.
-5. Clients of older versions are not told to keep their queues short, and the next one running beside such a
-   queue would cost both: their drains are waited for up to ten times as long, by what quota they have, once
-   they have drained in time, but for one after a late one. They cannot be called back, so one that ends
-   late was long, and waited for nobody. Newcomers have the usual grace period: whoever comes again and
-   again as somebody new would have the longer one each time.
-6. A tenant that has not drained for ``NVSHARE_DROP_TIMEOUT_SEC`` is unresponsive, and the operator is told
-   which of its clients did not let go in all that time. What several have not drained from takes each of
-   them longer, so each is counted its part of the time; and when one that was named is gone, the others
-   have a grace period more. A client whose hold began before it was told to keep
-   its queue short may have a thousand launches to finish: it has DEEP_QUEUE_NS, if that is longer.
-7. How long a drain takes is learned from drains alone: from a DROP that was sent to the release that
-   answered it.
+1. A holder that has not drained within the grace period is undrained. The next tenant runs beside it, and
+   both are billed.
+2. An undrained tenant's gate opens again for a moment: its kernel may depend on a thread that waits there.
+3. Then it runs by duty cycle, for its share of the time, and nobody waits for its drains until it has drained
+   in time ten times. Once it owes DEBT_MOST_NS its gate opens for a moment every few seconds, which is enough
+   for anything that its kernel may depend on. Between two openings it has time to drain: the more tenants are
+   undrained, the longer.
+4. A kernel of a pod on one GPU may spin for a thread that waits at the pod's gate on another. So the pod
+   never waits for its turn much longer than half a second, whatever it owes. The same holds for a tenant that
+   is known to drain late, until it owes DEBT_MOST_NS: then it waits for its quota. Being registered on
+   another GPU is not enough, and neither is holding it while NVML reports that nothing runs there.
+5. Clients of older versions cannot keep their queues short, and running beside such a queue would cost both
+   tenants. So once they have drained in time, their drains are awaited up to ten times as long, depending on
+   their quota, except for the turn after a late one. They cannot be called back, so a late end means a long
+   queue, not a dependency. New tenants get the usual grace period: otherwise a pod that keeps returning as a
+   new tenant would get the longer one each time.
+6. A tenant that has not drained for ``NVSHARE_DROP_TIMEOUT_SEC`` is unresponsive, and the operator learns
+   which of its clients did not let go in that time. Several undrained tenants slow each other down, so each
+   is counted only its part of the time; and when an unresponsive one is gone, the others get another grace
+   period. A client whose hold began before clients kept their queues short may have a thousand launches to
+   finish: it gets DEEP_QUEUE_NS, if that is longer.
+7. How long a drain takes is learned only from drains: from a DROP that was sent to the release that answered
+   it.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.core.account import NEVER, WHOLE
-from nvshare.core.books.line import URGENT_NS
 from nvshare.core.books.pace import MS, SECOND, TURN_MIN_NS
+from nvshare.core.books.turn_queue import URGENT_NS
 from nvshare.core.effects import DropReason, Effect, Unresponsive
 from nvshare.core.gpu import Gpu
-from nvshare.core.notices import Misdeed
 from nvshare.core.policy import billing, gates, lag
-from nvshare.core.standing import HOLDING, UNDRAINED
 from nvshare.core.tenant import Tenant
+from nvshare.core.tenant_state import HOLDING, UNDRAINED
+from nvshare.core.violations import Violation
 
 TURNS: Final = 10
 PERIOD_NS: Final = 500 * MS
 DEBTORS_PERIOD_NS: Final = 5_000 * MS
 CLOSED_MOST_NS: Final = 10_000 * MS
-"""What its kernel waits for may stand at its gate, however many others slow it down."""
+"""Its kernel may depend on a thread at its gate, however many others slow it down."""
 BLIND_GRACES: Final = 10
 BLIND_TURNS: Final = 1
-LOOK_AGAIN_NS: Final = 100 * MS
+CHECK_AGAIN_NS: Final = 100 * MS
 DEBT_MOST_NS: Final = 5_000 * MS
-"""What one that is known not to drain may owe and still be let in early."""
+"""What a tenant that is known to drain late may owe and still be admitted early."""
 DEEP_QUEUE_NS: Final = 60 * SECOND
 
 
@@ -66,44 +66,46 @@ def grace_ns(gpu: Gpu, tenant: Tenant) -> int:
 
 
 def note_drained(gpu: Gpu, tenant: Tenant, tail_ns: int) -> None:
-    """Learn how long a drain takes; one that hung is no measure of that."""
+    """Learn how long a drain takes, unless it hung."""
     gpu.figures.drop_to_release.note(tail_ns)
     if tail_ns <= gpu.settings.drain_grace_ns or tail_ns <= grace_ns(gpu, tenant):
         tenant.habits.drained(tail_ns)
 
 
-def leave_undrained(gpu: Gpu, tenant: Tenant, look_ns: int, now_ns: int) -> None:
-    """Stop waiting for a tenant's drain; it goes on beside the others."""
-    floor = gpu.floor
+def leave_undrained(gpu: Gpu, tenant: Tenant, check_ns: int, now_ns: int) -> None:
+    """Stop waiting for a tenant's drain; it continues beside the others."""
+    occupants = gpu.occupants
     was_group, was_exclusive = not tenant.hold.exclusive, tenant.hold.exclusive
-    was_here = tenant.standing >= HOLDING
+    was_here = tenant.state >= HOLDING
     gpu.move(tenant, UNDRAINED, now_ns)
-    floor.look_at(tenant, look_ns)
+    occupants.check_undrained_at(tenant, check_ns)
     if not was_here:
         return
-    if was_exclusive and floor.together:
-        floor.group_alone(now_ns)
+    if was_exclusive and occupants.together:
+        occupants.group_alone(now_ns)
         billing.begin_group(gpu, now_ns)
-    elif was_group and not floor.together:
+    elif was_group and not occupants.together:
         billing.end_group(gpu, now_ns)
 
 
 def give_up_waiting(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
     """The grace period is over (rule 1)."""
-    for tenant in list(gpu.floor.draining):
+    for tenant in list(gpu.occupants.draining):
         gpu.pace.lose(now_ns - tenant.hold.dropped_ns, lag.LOST_MOST_NS)
         tenant.figures.drain_late()
-        gpu.notice(Misdeed.DRAIN, tenant, now_ns)
+        gpu.notice(Violation.DRAIN, tenant, now_ns)
         tenant.hold.be_late()
         leave_undrained(gpu, tenant, now_ns, now_ns)
-        if gpu.residence.founder is not None and len(gpu.floor.undrained) == 1:  # it was waited for so long
+        if (
+            gpu.resident_set.founder is not None and len(gpu.occupants.undrained) == 1
+        ):  # it was awaited that long
             _note_unresponsive(gpu, tenant, now_ns - tenant.hold.dropped_ns, out)
         _reopen(gpu, tenant, now_ns, out)
 
 
 def _note_unresponsive(gpu: Gpu, tenant: Tenant, waited_ns: int, out: list[Effect]) -> None:
     """Rule 6. A client that let go in between and came back is not named."""
-    paced_ns = gpu.hinted.paced_ns if waited_ns < DEEP_QUEUE_NS else -NEVER
+    paced_ns = gpu.sent_hints.paced_ns if waited_ns < DEEP_QUEUE_NS else -NEVER
     overdue = [
         client
         for client in tenant.clients.values()
@@ -118,27 +120,27 @@ def _note_unresponsive(gpu: Gpu, tenant: Tenant, waited_ns: int, out: list[Effec
 def _reopen(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
     tenant.habits.drains_late(BLIND_TURNS if tenant.queues_blindly else TURNS)
     gates.open_gates(gpu, tenant, now_ns, out)
-    gpu.floor.look_at(tenant, now_ns + _open_ns(gpu, tenant, now_ns))
+    gpu.occupants.check_undrained_at(tenant, now_ns + _open_ns(gpu, tenant, now_ns))
 
 
 def _works_elsewhere(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
     """Rule 4."""
     if not tenant.habits.spans_gpus:
         return False
-    others = [other.tenants[tenant.pod] for other in gpu.whereabouts.gpus_of(tenant.pod) if other is not gpu]
+    others = [other.tenants[tenant.pod] for other in gpu.pod_gpus.gpus_of(tenant.pod) if other is not gpu]
     return any(_works(other, now_ns) for other in others)
 
 
 def _works(tenant: Tenant, now_ns: int) -> bool:
-    """It has held that GPU, and NVML does not say that nothing runs there for it."""
-    return (tenant.habits.served_ns > 0 or tenant.gate.holding > 0) and not tenant.habits.doubts.seen_idle(
+    """It has held that GPU, and NVML does not report that it is idle there."""
+    return (tenant.habits.served_ns > 0 or tenant.gate.holding > 0) and not tenant.habits.trust.seen_idle(
         now_ns
     )
 
 
 def closed_ns(gpu: Gpu, alone_ns: int) -> int:
-    """How long the gate of one is closed that drains in that time where nobody else is undrained."""
-    return max(alone_ns, min(alone_ns * len(gpu.floor.undrained), CLOSED_MOST_NS))
+    """How long its gate stays closed, if it would drain in ``alone_ns`` as the only undrained tenant."""
+    return max(alone_ns, min(alone_ns * len(gpu.occupants.undrained), CLOSED_MOST_NS))
 
 
 def _owes_much(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
@@ -148,27 +150,27 @@ def _owes_much(gpu: Gpu, tenant: Tenant, now_ns: int) -> bool:
 
 
 def _open_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
-    """How long its gate is open in a period."""
+    """How long its gate is open in each period."""
     if _owes_much(gpu, tenant, now_ns):
         return TURN_MIN_NS
     return max(TURN_MIN_NS, gpu.pace.due_weight(tenant) * PERIOD_NS // WHOLE)
 
 
 def review(gpu: Gpu, now_ns: int, out: list[Effect]) -> None:
-    """Open and close the gates of those that run by duty cycle (rules 3 and 4)."""
-    for tenant in gpu.floor.due_looks(now_ns):
+    """Open and close the gates of tenants that run by duty cycle (rules 3 and 4)."""
+    for tenant in gpu.occupants.due_undrained(now_ns):
         _next_phase(gpu, tenant, now_ns, out)
-    for tenant in gpu.line.due_urgent(now_ns):
+    for tenant in gpu.queue.due_urgent(now_ns):
         let_in_ns = _let_in_ns(gpu, tenant, now_ns)
         if let_in_ns <= now_ns:
             leave_undrained(gpu, tenant, now_ns + _open_ns(gpu, tenant, now_ns), now_ns)
             gates.open_gates(gpu, tenant, now_ns, out)
-        else:  # by the pace of the moment; it may run sooner by another
-            gpu.line.look_at(tenant, min(let_in_ns, now_ns + SECOND))
+        else:  # at the current pace; it may be admitted sooner if that changes
+            gpu.queue.check_urgent_at(tenant, min(let_in_ns, now_ns + SECOND))
 
 
 def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> None:
-    hold, floor = tenant.hold, gpu.floor
+    hold, occupants = tenant.hold, gpu.occupants
     tenant.figures.overlap(hold.overlapped_ns(now_ns))
     if tenant.open():
         if hold.dropped_ns < 0:
@@ -177,30 +179,30 @@ def _next_phase(gpu: Gpu, tenant: Tenant, now_ns: int, out: list[Effect]) -> Non
         shut_ns = closed_ns(gpu, PERIOD_NS)
         if _owes_much(gpu, tenant, now_ns):
             shut_ns = max(shut_ns, DEBTORS_PERIOD_NS)
-        floor.look_at(tenant, now_ns + shut_ns)
+        occupants.check_undrained_at(tenant, now_ns + shut_ns)
     elif tenant.gate.wanting and _may_pass(tenant):
         _reopen(gpu, tenant, now_ns, out)
     else:
-        floor.look_at(tenant, now_ns + PERIOD_NS)
-    late_for_ns = floor.late_for_ns(tenant, now_ns)
+        occupants.check_undrained_at(tenant, now_ns + PERIOD_NS)
+    late_for_ns = occupants.late_for_ns(tenant, now_ns)
     if tenant.habits.unresponsive or (
         late_for_ns >= gpu.settings.drop_timeout_ns
-        and floor.since_named_ns(now_ns) >= gpu.settings.drain_grace_ns
+        and occupants.since_named_ns(now_ns) >= gpu.settings.drain_grace_ns
     ):
         _note_unresponsive(gpu, tenant, late_for_ns, out)
 
 
 def _may_pass(tenant: Tenant) -> bool:
-    return tenant.queued > 0 or any(client.may_pass for client in tenant.closing())
+    return tenant.queued_clients > 0 or any(client.may_pass for client in tenant.closing())
 
 
 def _let_in_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
-    """When one in line is let in beside others (rule 4), or whether is looked at again."""
+    """When a queued tenant is admitted beside others (rule 4), or checked again."""
     at_ns = tenant.seat.since_ns + URGENT_NS
     if _works_elsewhere(gpu, tenant, now_ns):
         return at_ns
     if not tenant.habits.late_turns:
-        return now_ns + LOOK_AGAIN_NS
+        return now_ns + CHECK_AGAIN_NS
     if tenant.limited:
         clock, account = gpu.pace.clock, tenant.account
         early_ns = clock.real_until(account.virtual_ns - DEBT_MOST_NS * WHOLE // account.weight)
@@ -208,5 +210,5 @@ def _let_in_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
     return at_ns
 
 
-def next_look_ns(gpu: Gpu) -> int:
-    return min(gpu.floor.looks.next_ns, gpu.line.hurried.next_ns)
+def next_deadline_ns(gpu: Gpu) -> int:
+    return min(gpu.occupants.undrained_deadlines.next_ns, gpu.queue.urgent_deadlines.next_ns)

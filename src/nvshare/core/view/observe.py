@@ -1,14 +1,13 @@
-"""What exporters need of the books of all GPUs, as of one moment.
+"""A copy of the books of all GPUs as of one moment, for exporters.
 
 Rules:
-1. Of a GPU nothing but copying is done in one go, because nobody is granted a turn meanwhile: a microsecond a
-   client, or a few where the books are in nobody's cache. What must be computed is computed from the copy,
-   later and in steps, and so is what no longer changes: the figures of pods that are gone.
-2. GPUs are copied one after the other, with others running between. Whoever is about to change a GPU's books,
-   or to move its clock, has it copied before. So all copies are of the one moment at which the observation
-   began, and their figures agree with each other.
-3. Figures of what has not ended yet are estimates that may turn out smaller when it ends. Whoever shows them
-   as counters keeps them from going back.
+1. A GPU's books are only copied in one step, because nobody is granted a turn meanwhile: a microsecond per
+   client, or a few if the books are not cached. Everything that must be computed is computed from the copy,
+   later and in steps; so are the figures of pods that are gone, which no longer change.
+2. GPUs are copied one after another, with other work in between. Before a GPU's books or its clock change,
+   it is copied. So all copies are of the moment at which the observation began, and their figures agree.
+3. Figures of what has not ended yet are estimates that may turn out smaller when it ends. Code that shows
+   them as counters must keep them from going back.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from typing import Any, Final, NamedTuple
 
 from nvshare.core.account import CLOSED, WHOLE
 from nvshare.core.books.histogram import HistogramCopy
-from nvshare.core.books.pod_figures import HERE, PodFigures, occupied_part
+from nvshare.core.books.pod_figures import HERE, PodFigures
 from nvshare.core.client import Client
 from nvshare.core.events import Event, Woken
 from nvshare.core.gpu import Gpu
-from nvshare.core.standing import DRAINING
-from nvshare.core.view.report import untold_part_ns
+from nvshare.core.tenant_state import DRAINING
+from nvshare.core.view.report import unreported_part_ns
 
 ROWS_AT_ONCE: Final = 64
-"""So many are unpacked in a step: a small part of a millisecond."""
+"""Rows that are unpacked in one step, which takes a fraction of a millisecond."""
 
 
 class PodFiguresCopy(NamedTuple):
@@ -71,8 +70,7 @@ class TenantCopy(NamedTuple):
     pending_ns: int
     open_ns: int
     duty_percent: int
-    part_ns: int  # of what was held since the last settlement, without a quota
-    untold_ns: int  # of a hold whose clients cannot tell what they do with it
+    unreported_ns: int  # of a hold whose clients cannot report what they do with it
     window_used_ns: int
     used_bytes: int
     limit_bytes: int
@@ -100,7 +98,7 @@ class GpuCopy(NamedTuple):
     drops: tuple[tuple[str, int], ...]
     overlap_ns: int
     figures: dict[str, int | HistogramCopy]  # as the catalog of metrics names them
-    awaits_clients: bool  # that a former daemon knew, to tell what they did since
+    awaits_clients: bool  # clients of the previous daemon have not reported yet
     forget_before_ns: int
     raw_tenants: list[tuple[Any, ...]]
     raw_departed: Mapping[str, PodFigures]
@@ -126,7 +124,7 @@ class GpuCopy(NamedTuple):
         return tenant.percent * self.numerator / self.denominator if tenant.limited else 100.0
 
     def window_used_ns(self, tenant: TenantCopy) -> int:
-        running_ns = self.expected_bill_ns(tenant) if tenant.limited else tenant.untold_ns
+        running_ns = self.expected_bill_ns(tenant) if tenant.limited else tenant.unreported_ns
         return min(self.window_ns, tenant.window_used_ns + running_ns)
 
     def window_limit_ns(self, tenant: TenantCopy) -> int:
@@ -140,7 +138,7 @@ class GpuCopy(NamedTuple):
         return max(0, self.expected_bill_ns(tenant) - owed_ns)
 
     def throttled(self, tenant: TenantCopy) -> bool:
-        """Wants the GPU, and its own quota is what holds it back: as ``explain.throttled`` has it."""
+        """It wants the GPU, and is held back by its own quota: as in ``explain.throttled``."""
         return (
             tenant.queued > 0
             and tenant.limited
@@ -162,13 +160,11 @@ class GpuCopy(NamedTuple):
         return running, waiting, outside
 
     def gpu_time_ns(self, tenant: TenantCopy) -> int:
-        return tenant.figures.gpu_time_ns + tenant.untold_ns
+        return tenant.figures.gpu_time_ns + tenant.unreported_ns
 
     def billed_ns(self, tenant: TenantCopy) -> int:
-        """What counted against its quota, the present hold included."""
-        running_ns = self.expected_bill_ns(tenant)
-        if not tenant.limited:
-            running_ns = occupied_part(tenant.part_ns, self.held_ns(tenant), running_ns)
+        """What counts against its quota, including the current hold. Without a quota, its GPU time."""
+        running_ns = self.expected_bill_ns(tenant) if tenant.limited else tenant.unreported_ns
         return tenant.figures.billed_ns + running_ns
 
     def entitled_ns(self, tenant: TenantCopy) -> int:
@@ -191,12 +187,12 @@ class GpuCopy(NamedTuple):
 
     def last_worked_ns(self, tenant: TenantCopy) -> int:
         """When the pod last worked; -1 if it never did."""
-        return self.taken_ns if tenant.untold_ns else tenant.figures.last_worked_ns
+        return self.taken_ns if tenant.unreported_ns else tenant.figures.last_worked_ns
 
 
 def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
     """The GPU's books, without pods that left before then; its clock has been brought to now."""
-    figures, pace, residence = gpu.figures, gpu.pace, gpu.residence
+    figures, pace, resident_set = gpu.figures, gpu.pace, gpu.resident_set
     figures.departed.expire(forget_before_ns)
     clock = pace.clock
     return GpuCopy(
@@ -205,10 +201,10 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
         now_ns,
         gpu.settings.compute_window_ns,
         gpu.safe_limit_bytes,
-        residence.stranger_bytes,
-        gpu.floor.running_bytes,
-        gpu.floor.peak_bytes,
-        residence.overloaded,
+        resident_set.stranger_bytes,
+        gpu.occupants.running_bytes,
+        gpu.occupants.peak_bytes,
+        resident_set.overloaded,
         pace.turn_ns,
         clock.virtual_ns,
         pace.slipped_ns,
@@ -217,7 +213,7 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
         tuple((reason.value, count) for reason, count in figures.drops.items()),
         figures.overlap_until(now_ns),
         figures.by_name(),
-        gpu.returning.waits,
+        gpu.resuming.waits,
         forget_before_ns,
         _tenants(gpu, now_ns),
         figures.departed.figures(),
@@ -227,9 +223,9 @@ def observe(gpu: Gpu, forget_before_ns: int, now_ns: int) -> GpuCopy:
 
 
 class Observation:
-    """Copies of the books of all GPUs of one moment; whoever began it ends it."""
+    """Copies of the books of all GPUs at one moment. The caller that began it must end it."""
 
-    __slots__ = ("_bring", "_copies", "_forget_before_ns", "_now_ns", "_uncopied", "_under_way")
+    __slots__ = ("_copies", "_forget_before_ns", "_move_clock", "_now_ns", "_uncopied", "_under_way")
 
     def __init__(
         self,
@@ -244,14 +240,14 @@ class Observation:
         under_way.open.append(self)
         self._uncopied = {gpu.key: gpu for gpu in gpus}
         self._copies: dict[str, GpuCopy | None] = dict.fromkeys(self._uncopied)
-        self._bring = bring
+        self._move_clock = bring
         self._forget_before_ns = forget_before_ns
         self._now_ns = now_ns
 
     def before_change(self, gpu: Gpu) -> None:
         """Its books are about to be other than they were (rule 2)."""
         if self._uncopied.pop(gpu.key, None) is not None:
-            self._bring(gpu, self._now_ns)
+            self._move_clock(gpu, self._now_ns)
             self._copies[gpu.key] = observe(gpu, self._forget_before_ns, self._now_ns)
 
     def copying(self) -> Iterator[None]:
@@ -269,7 +265,7 @@ class Observation:
 
 
 class Observations:
-    """Those under way, the first first; and who may be about to change the books of which GPU."""
+    """The observations in progress, oldest first."""
 
     __slots__ = ("open",)
 
@@ -281,9 +277,9 @@ class Observations:
             observation.before_change(gpu)
 
     def before_event(self, event: Event, gpus: Mapping[str, Gpu], clients: Mapping[int, Client]) -> None:
-        """An event changes the GPU it names, or its client's; one that names neither may change all."""
+        """An event changes the GPU that it names, or that of its client; otherwise it may change all."""
         if isinstance(event, Woken):
-            return  # what is due by itself is told of one by one
+            return  # deadlines call ``before_change`` one by one
         client_key: int | None = getattr(event, "client", None)
         gpu_key: str | None = getattr(event, "gpu", None)
         client = None if client_key is None else clients.get(client_key)
@@ -297,9 +293,8 @@ class Observations:
 
 
 def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
-    """The fields of TenantCopy and PodFiguresCopy as plain tuples, which are made in half the time."""
+    """The fields of TenantCopy and PodFiguresCopy as plain tuples, which take half the time."""
     rows: list[tuple[Any, ...]] = []
-    shared = gpu.figures.shared
     for tenant in gpu.tenants.values():
         account, memory = tenant.account, tenant.memory
         clients = []
@@ -314,19 +309,18 @@ def _tenants(gpu: Gpu, now_ns: int) -> list[tuple[Any, ...]]:
                 tenant.share,
                 tenant.tempo.active,
                 tenant.figures.outside_since_ns >= 0,
-                tenant.standing >= DRAINING,
+                tenant.state >= DRAINING,
                 tenant.habits.unresponsive,
-                tenant.queued,
+                tenant.queued_clients,
                 tenant.gate.holding,
                 account.virtual_ns,
                 account.weight,
                 account.pending_ns,
                 account.open_ns,
                 account.duty_percent,
-                0 if tenant.limited else tenant.figures.part_until(shared, now_ns),
-                untold_part_ns(gpu, tenant, now_ns),
+                unreported_part_ns(gpu, tenant, now_ns),
                 tenant.window.used_ns(now_ns),
-                tenant.lodging.used_bytes,
+                tenant.footprint.used_bytes,
                 memory.limit_bytes,
                 clients,
                 _pod_figures(tenant.figures),
@@ -359,7 +353,7 @@ def _pod_figures(figures: PodFigures) -> tuple[Any, ...]:
 
 
 def unpacking(copy: GpuCopy) -> Iterator[None]:
-    """Fill in the copy's tenants and those that are gone: later, in steps between which others may run."""
+    """Fill in the copy's tenants and departed pods, in steps between which other work can run."""
     rows = copy.raw_tenants
     for start in range(0, len(rows), ROWS_AT_ONCE):
         for row in rows[start : start + ROWS_AT_ONCE]:

@@ -1,38 +1,37 @@
-"""Builds the snapshot values from the books."""
+"""Builds snapshots from the books."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from nvshare.core.books.pod_figures import occupied_part
 from nvshare.core.client import Client
 from nvshare.core.gpu import Gpu
 from nvshare.core.policy import lag
-from nvshare.core.standing import DRAINING, UNDRAINED
 from nvshare.core.tenant import Tenant
+from nvshare.core.tenant_state import DRAINING, UNDRAINED
 from nvshare.core.view.explain import explain, throttled
 from nvshare.core.view.snapshot import ClientSnapshot, GpuSnapshot, TenantSnapshot
 
 
 class GpuReport:
-    """A GPU's snapshot, made one tenant at a time, so that its maker may let others go between.
+    """A GPU's snapshot, made one tenant at a time, so that other work can run in between.
 
-    What is told of a tenant is of one moment. A sum over tenants is of the moments in which each was told of.
+    The figures of a tenant are of one moment. A sum over tenants is of the moments at which each was read.
     """
 
-    __slots__ = ("_gpu", "_look", "_off_since_ns", "_outside", "_running", "_waiting")
+    __slots__ = ("_advance_clock", "_gpu", "_off_since_ns", "_outside", "_running", "_waiting")
 
-    def __init__(self, gpu: Gpu, look: Callable[[Gpu], int], off_since_ns: int) -> None:
-        """``look`` brings the GPU's clock to the present moment, which it returns."""
+    def __init__(self, gpu: Gpu, advance_clock: Callable[[Gpu], int], off_since_ns: int) -> None:
+        """``advance_clock`` brings the GPU's clock to the current moment and returns it."""
         self._gpu = gpu
-        self._look = look
+        self._advance_clock = advance_clock
         self._off_since_ns = off_since_ns
         self._running = self._waiting = self._outside = 0
 
     def tenants(self) -> Iterator[TenantSnapshot]:
         gpu = self._gpu
         for tenant in list(gpu.tenants.values()):
-            now_ns = self._look(gpu)
+            now_ns = self._advance_clock(gpu)
             if gpu.tenants.get(tenant.pod) is tenant:  # it may have left meanwhile
                 self._count(tenant)
                 yield snapshot_tenant(gpu, tenant, now_ns, self._off_since_ns)
@@ -40,27 +39,27 @@ class GpuReport:
     def _count(self, tenant: Tenant) -> None:
         self._running += tenant.gate.holding
         if tenant.figures.outside_since_ns >= 0 or throttled(self._gpu, tenant):
-            self._outside += tenant.queued
+            self._outside += tenant.queued_clients
         else:
-            self._waiting += tenant.queued
+            self._waiting += tenant.queued_clients
 
     def summary(self, tenants: tuple[TenantSnapshot, ...]) -> GpuSnapshot:
         """After all tenants."""
         gpu = self._gpu
-        now_ns = self._look(gpu)
-        figures, residence = gpu.figures, gpu.residence
+        now_ns = self._advance_clock(gpu)
+        figures, resident_set = gpu.figures, gpu.resident_set
         return GpuSnapshot(
             gpu=gpu.key,
             index=gpu.index,
-            total_bytes=residence.total_bytes,
+            total_bytes=resident_set.total_bytes,
             safe_limit_bytes=gpu.safe_limit_bytes,
-            stranger_bytes=residence.stranger_bytes,
+            stranger_bytes=resident_set.stranger_bytes,
             running_clients=self._running,
             request_queue_clients=self._waiting,
             wait_queue_clients=self._outside,
-            running_bytes=gpu.floor.running_bytes,
-            peak_running_bytes=gpu.floor.peak_bytes,
-            overloaded=residence.overloaded,
+            running_bytes=gpu.occupants.running_bytes,
+            peak_running_bytes=gpu.occupants.peak_bytes,
+            overloaded=resident_set.overloaded,
             turn_ns=gpu.pace.turn_ns,
             slice_ns=gpu.slice_ns(),
             dead_ns=gpu.pace.dead_ns,
@@ -76,10 +75,10 @@ class GpuReport:
 
 
 def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) -> TenantSnapshot:
-    """The GPU's clock must be at this moment; ``off_since_ns`` is negative while scheduling is on."""
+    """The GPU's clock must be at ``now_ns``; ``off_since_ns`` is negative while scheduling is on."""
     account = tenant.account
-    untold_ns = untold_part_ns(gpu, tenant, now_ns)
-    running_ns = account.expected_ns(now_ns) if tenant.limited else untold_ns
+    unreported_ns = unreported_part_ns(gpu, tenant, now_ns)
+    running_ns = account.expected_ns(now_ns) if tenant.limited else unreported_ns
     lag_ns = lag.shown_lag_ns(gpu, tenant, now_ns)
     window_ns = gpu.settings.compute_window_ns
     effective = 100.0
@@ -96,41 +95,32 @@ def snapshot_tenant(gpu: Gpu, tenant: Tenant, now_ns: int, off_since_ns: int) ->
         share=tenant.share,
         active=tenant.tempo.active,
         throttled=throttled(gpu, tenant),
-        pending_drop=tenant.standing >= DRAINING,
+        pending_drop=tenant.state >= DRAINING,
         debt_ns=max(0, -lag_ns) if tenant.limited and not tenant.share else 0,
         lag_ns=lag_ns,
         billed_ns=account.billed_ns,
-        gpu_time_ns=tenant.figures.gpu_time_ns + untold_ns,
+        gpu_time_ns=tenant.figures.gpu_time_ns + unreported_ns,
         window_used_ns=min(window_ns, tenant.window.used_ns(now_ns) + running_ns),
         window_limit_ns=int(window_ns * effective / 100),
-        used_bytes=tenant.lodging.used_bytes,
-        peak_bytes=tenant.lodging.peak_bytes,
+        used_bytes=tenant.footprint.used_bytes,
+        peak_bytes=tenant.footprint.peak_bytes,
         charged_bytes=tenant.memory.charged_bytes,
         memory_limit_bytes=limit_bytes,
-        memory_exceeded=0 < limit_bytes < tenant.lodging.used_bytes,
+        memory_exceeded=0 < limit_bytes < tenant.footprint.used_bytes,
         turns=tenant.habits.turns,
         longest_wait_ns=tenant.habits.longest_wait_ns,
-        late=tenant.standing == UNDRAINED,
+        late=tenant.state == UNDRAINED,
         unresponsive=tenant.habits.unresponsive,
         explanation=explain(gpu, tenant, now_ns, off_since_ns),
     )
 
 
-def unbilled_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
-    """What the present hold is expected to be billed so far, as it counts in the pod's figures."""
-    bill_ns = tenant.account.expected_ns(now_ns)
-    if tenant.limited:
-        return bill_ns
-    part_ns = tenant.figures.part_until(gpu.figures.shared, now_ns)
-    return occupied_part(part_ns, tenant.account.held_since_settled(now_ns), bill_ns)
-
-
-def untold_part_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
-    """Of the present hold of one whose clients cannot tell what they do with it: its part so far."""
+def unreported_part_ns(gpu: Gpu, tenant: Tenant, now_ns: int) -> int:
+    """A tenant's part of the current hold so far, if its clients cannot report what they do."""
     client = tenant.hold.client
     if client is None or client.reports_busy:
         return 0
-    held_ns = client.work.untold(tenant.account.held_since_settled(now_ns), now_ns)
+    held_ns = client.work.unreported(tenant.account.held_since_settled(now_ns), now_ns)
     return min(held_ns, tenant.figures.part_until(gpu.figures.shared, now_ns))
 
 
@@ -152,5 +142,5 @@ def snapshot_client(tenant: Tenant, client: Client, scheduling_on: bool) -> Clie
         version=client.version,
         state=state,
         used_bytes=tenant.memory.shares[client.key].used_bytes,
-        gpu_time_ns=client.work.told_ns,
+        gpu_time_ns=client.work.reported_ns,
     )

@@ -1,4 +1,4 @@
-"""What the core shows of itself: plain immutable values, taken in one call."""
+"""What the core shows of itself: plain immutable values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Explanation:
     """Why a tenant is where it is, since when, and what would let it run."""
 
     state: str  # idle, running, draining, late, waiting; ungated while scheduling is off
-    reason: str  # a word of core.explain.REASONS
+    reason: str  # a key of core.view.explain.REASONS
     since_ns: int
     remedy: str
 
@@ -38,7 +38,7 @@ class TenantSnapshot:
     active: bool
     throttled: bool
     pending_drop: bool
-    debt_ns: int  # how far what was billed is ahead of what was due; never negative
+    debt_ns: int  # how far the bills are ahead of what was due; never negative
     lag_ns: int
     billed_ns: int
     gpu_time_ns: int
@@ -97,17 +97,17 @@ class ClientRecord:
     pod: str
     gpu: str
     billed_busy_ns: int  # its cumulative busy time that has been billed
-    worked_ns: int = -1  # what it has told of its work, as far as that is in its pod's totals; -1: unknown
-    heard_ns: int = 0  # when that was so
-    excess_ns: int = 0  # what is counted beyond that, and is to be made up for
-    part_permille: int = 1000  # what of its work it had for itself lately
-    may_have_bytes: int = UNKNOWN  # of its pod's memory limit, until it is back
-    memory_bytes: int = 0  # what it may have had when this was noted; 0 if nobody knows
+    worked_ns: int = -1  # its reported work, as far as it is in its pod's totals; -1: unknown
+    heard_ns: int = 0  # when it was reported
+    excess_ns: int = 0  # what is counted beyond that, and is to be offset
+    part_permille: int = 1000  # the recent part of its work that it did not share
+    may_have_bytes: int = UNKNOWN  # how much of its pod's memory limit, until it is back
+    memory_bytes: int = 0  # what it may have had at the checkpoint; 0: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """A pod in the books: what is shown of it, without what its clients will tell when they resume."""
+    """A present pod's totals, without what its clients will report when they resume."""
 
     pod: str
     gpu: str
@@ -117,7 +117,7 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True)
 class DepartedRecord:
-    """A pod that is gone, and what is still shown of it."""
+    """A pod that is gone, and its totals, which are still shown."""
 
     pod: str
     gpu: str
@@ -126,7 +126,7 @@ class DepartedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What must outlive the daemon: who was there, what was set, who owes what."""
+    """What must outlive the daemon: clients, limits, debts, totals."""
 
     clients: tuple[ClientRecord, ...]
     limits: tuple[tuple[str, str, int | None, int | None, bool | None], ...]

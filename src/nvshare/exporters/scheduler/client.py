@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from nvshare.core.limits import NO_SOURCE
+from nvshare.core.limit_sources import NO_SOURCE
 from nvshare.core.view.observe import GpuCopy, TenantCopy
 from nvshare.exporters.scheduler import EXPORTERS
 from nvshare.exporters.scheduler.program_names import is_program

@@ -1,4 +1,4 @@
-"""Counters of programs that share a name.
+"""Counters of programs or pods that share a name.
 
 1. The shown value is the sum of the increases of each program since the previous scrape. So it never
    decreases: neither when a program is forgotten, nor when another one of its name starts at zero.
@@ -44,6 +44,9 @@ class MergedCounters:
             total.counters[place] += now - then
         total.seen_ns = now_ns
         self._last[key] = _Last(risen, now_ns)
+
+    def __contains__(self, labels: Labels) -> bool:
+        return labels in self._sums
 
     def sum_of(self, labels: Labels) -> list[int]:
         return self._sums[labels].counters

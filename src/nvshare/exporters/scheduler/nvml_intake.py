@@ -196,7 +196,7 @@ class NvmlIntake:
         if reading.uuid not in self._compared:  # its first word is of no time that we know
             self._compared.add(reading.uuid)
             return
-        wanted = gpu.gpu_time.is_behind or gpu.holders.waits
+        wanted = gpu.gpu_time.is_behind or gpu.recent_holders.waits
         for of_pod in rows.values():
             wanted = wanted or any(worked_ns or self._wants_nvml(key) for key, worked_ns in of_pod)
             yield None
@@ -242,7 +242,7 @@ class NvmlIntake:
         gpu = self._dispatcher.scheduler.gpus.get(reading.uuid)
         if gpu is None or reading.used_bytes is None:
             return
-        residence = gpu.residence
+        residence = gpu.resident_set
         fits = residence.tenants_bytes <= gpu.safe_limit_bytes
         paged_out_bytes = yield from self._paging.paged_out_bytes(reading.uuid, looks, fits)
         for look in looks:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from nvshare.core.view.observe import GpuCopy, PodFiguresCopy, TenantCopy
 from nvshare.exporters.scheduler import EXPORTERS
 from nvshare.exporters.scheduler.activity import of_unknown_activity
-from nvshare.exporters.scheduler.merged_counters import MergedCounters
+from nvshare.exporters.scheduler.merged_counters import Labels, MergedCounters
 from nvshare.exporters.scheduler.program_names import is_program
 from nvshare.exporters.scheduler.view import View
 from nvshare.exporters.steps import Families, Steps, freed, gathered
@@ -70,31 +70,38 @@ class Totals:
         last_shown, self._shown = self._shown, dict((yield from gathered((r.key, r.totals) for r in rows)))
         yield from freed(last_shown)
         yield from _last_times(view, rows)
-        if view.names is not None:
-            rows = yield from self._join(rows, view.taken_ns)
+        rows = yield from self._join(rows, view)
         for metric, total in _TOTALS:
             yield Family(metric, map(total, rows))
         yield Family(c.POD_LOCK_WAIT, map(_lock_wait, rows))
         yield from freed(rows)
         yield from _unmanaged(view)
 
-    def _join(self, rows: list[_Row], now_ns: int) -> Steps[list[_Row]]:
-        """Programs in no pod that have the same name share a row."""
-        alike: dict[tuple[str, str, str], _Row] = {}
+    def _join(self, rows: list[_Row], view: View) -> Steps[list[_Row]]:
+        """Rows that have the same labels become one: programs in no pod with the same name, and pods with the
+        same name, as a pod that is made again has while the totals of the former one are shown.
+        """
+        alike: dict[Labels, _Row] = {}
+        seen: set[Labels] = set()
+        shared: set[Labels] = set()
+        for row in rows:
+            (shared if row.labels in seen else seen).add(row.labels)
+            yield None
 
-        def is_of_pod(row: _Row) -> bool:
-            if not is_program(row.labels[1]):
+        def is_alone(row: _Row) -> bool:
+            is_named = view.names is not None and is_program(row.labels[1])
+            if not is_named and row.labels not in shared and row.labels not in self._joined:
                 return True
-            self._joined.add(row.key, row.labels, _counters(row), now_ns)
+            self._joined.add(row.key, row.labels, _counters(row), view.taken_ns)
             alike[row.labels] = row
             return False
 
-        of_pods = yield from gathered(row for row in rows if is_of_pod(row))
+        alone = yield from gathered(row for row in rows if is_alone(row))
         joined = yield from gathered(
             _counting(row, self._joined.sum_of(row.labels)) for row in alike.values()
         )
-        yield from self._joined.forgetting(now_ns)
-        return of_pods + joined
+        yield from self._joined.forgetting(view.taken_ns)
+        return alone + joined
 
 
 def _counters(row: _Row) -> tuple[int, ...]:

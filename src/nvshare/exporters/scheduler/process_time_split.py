@@ -18,8 +18,8 @@ class ProcessTimeSplit:
     def divide(self, clients: Sequence[Client], worked_ns: int) -> list[tuple[int, int]]:
         if len(clients) == 1:
             return [(clients[0].key, worked_ns)]
-        weights = [max(0, c.work.told_ns - self._reported_ns.get(c.key, 0)) for c in clients]
-        self._reported_ns.update((c.key, c.work.told_ns) for c in clients)
+        weights = [max(0, c.work.reported_ns - self._reported_ns.get(c.key, 0)) for c in clients]
+        self._reported_ns.update((c.key, c.work.reported_ns) for c in clients)
         if not any(weights):
             weights = [1] * len(clients)
         parts_ns = [worked_ns * weight // sum(weights) for weight in weights]

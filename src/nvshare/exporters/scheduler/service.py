@@ -6,6 +6,7 @@ ready and closes before anything else.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Final
 
 from starlette.types import ASGIApp
@@ -15,8 +16,15 @@ from nvshare.exporters.scheduler import EXPORTERS
 from nvshare.exporters.scheduler.front_page import front_page
 from nvshare.exporters.scheduler.nvml_intake import NvmlIntake
 from nvshare.exporters.scheduler.program_names import ProgramNames
-from nvshare.exporters.scheduler.view import Figures, View, loop_distribution, wall_ns
-from nvshare.gpu.reading import GpuReading, Seen
+from nvshare.exporters.scheduler.view import (
+    NO_KUBERNETES,
+    Figures,
+    KubernetesFigures,
+    View,
+    loop_distribution,
+    wall_ns,
+)
+from nvshare.gpu.reading import GpuReading, Seen, SourceState
 from nvshare.gpu.sampler import NVML, Sampler
 from nvshare.metrics.rows import LOOP_EXPONENTS
 from nvshare.metrics.scheduler.daemon import EXECUTOR_FAMILIES
@@ -85,7 +93,7 @@ class MetricsService:
 
     def _unready(self) -> str:
         if self._node.members.expected and any(
-            gpu.returning.waits for gpu in self._dispatcher.scheduler.gpus.values()
+            gpu.resuming.waits for gpu in self._dispatcher.scheduler.gpus.values()
         ):
             return "clients of the previous daemon may still resume"
         return self._daemon.unreachable()
@@ -142,13 +150,38 @@ class MetricsService:
             nvml_up=self._sampler.up(),
             readings=readings,
             last_words=self._sampler.last_words(now_ns, readings),
-            sources=self._sampler.sources(now_ns),
+            sources={**self._sampler.sources(now_ns), **self._kubernetes_sources()},
             overheads=dict(self._intake.overheads.baselines),
             worked_ns=self._intake.activity.worked_ns(),
             figures=self._figures(len(processes)),
             observation=self._dispatcher.scheduler.begin_observation(now_ns - self._ttl_ns, now_ns),
             names=self._names,
             draining=frozenset(node.drains.all()),
+            pod_names=node.kubernetes.labels() if node.kubernetes is not None else {},
+            kubernetes=self._kubernetes_figures(),
+        )
+
+    def _kubernetes_sources(self) -> dict[str, SourceState]:
+        """Those that are permitted: namespaces need not be."""
+        kubernetes = self._node.kubernetes
+        found = kubernetes.sources() if kubernetes is not None else {}
+        return {
+            source: SourceState(figures.up, 0, figures.failures, figures.current_ns)
+            for source, figures in found.items()
+            if source == "kubernetes" or figures.status != HTTPStatus.FORBIDDEN
+        }
+
+    def _kubernetes_figures(self) -> KubernetesFigures:
+        kubernetes = self._node.kubernetes
+        if kubernetes is None:
+            return NO_KUBERNETES
+        sources = kubernetes.sources()
+        return KubernetesFigures(
+            lists={source: figures.lists for source, figures in sources.items()},
+            watches={source: figures.watches for source, figures in sources.items()},
+            events={source: figures.events for source, figures in sources.items()},
+            pods=len(kubernetes.directory),
+            warnings=kubernetes.warnings(),
         )
 
     def _figures(self, clients: int) -> Figures:

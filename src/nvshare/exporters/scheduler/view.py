@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from nvshare.core.view.observe import GpuCopy, Observation, unpacking
 from nvshare.exporters.scheduler.program_names import Named, ProgramNames
@@ -46,6 +46,26 @@ class Figures:
     web_config_failures: int
 
 
+class KubernetesFigures(NamedTuple):
+    """What is asked of the API server, by source, and what comes of it."""
+
+    lists: dict[str, int]
+    watches: dict[str, int]
+    events: dict[str, int]
+    pods: int  # of this node
+    warnings: dict[str, int]  # Warning events on pods, by what became of them
+
+
+NO_KUBERNETES: Final = KubernetesFigures(
+    lists={"kubernetes": 0},
+    watches={"kubernetes": 0},
+    events={"kubernetes": 0},
+    pods=0,
+    warnings={"sent": 0, "dropped": 0, "failed": 0},
+)
+"""It is switched off."""
+
+
 class Managed(Named, Protocol):
     """A member of the daemon on a GPU, connected or not, or one whose process has ended."""
 
@@ -73,6 +93,8 @@ class View:
     worked_ns: Mapping[str, int]  # by pod, while scheduling was off: when NVML last saw it work
     figures: Figures
     draining: frozenset[str] = frozenset()  # GPUs that no new process may use
+    pod_names: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # namespace and name, by key
+    kubernetes: KubernetesFigures = NO_KUBERNETES
     names: ProgramNames | None = None  # of programs in no pod; None: each is shown as a process
 
     gpus: list[GpuCopy] = field(default_factory=list)  # filled in by ``completing``
@@ -99,7 +121,12 @@ class View:
         names.keep_only(set(known))
 
     def pod_labels(self, pod: str) -> tuple[str, str]:
-        """Namespace and name; of a process in no pod the name of its program, without debug labels."""
+        """Namespace and name; of a process in no pod the name of its program, without debug labels. A
+        Kubernetes pod shows its UID until its name is known.
+        """
+        named = self.pod_names.get(pod)
+        if named is not None:
+            return named
         tenant = TenantName.of_key(pod)
         if tenant.is_process and self.names is not None:
             return "", self.names.name(pod)

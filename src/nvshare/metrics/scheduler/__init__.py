@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nvshare.metrics.catalog import Catalog, Subject
-from nvshare.metrics.scheduler import client, daemon, gpu, pod, scheduler
+from nvshare.metrics.scheduler import client, daemon, gpu, kubernetes, pod, scheduler
 
 SCHEDULER: Final = Catalog(
     subjects=(
@@ -13,8 +13,9 @@ SCHEDULER: Final = Catalog(
         Subject("Clients", ("nvshare_client_",)),
         Subject("Pods", ("nvshare_pod_", "nvshare_unmanaged_")),
         Subject("Scheduler", ("nvshare_scheduler_",)),
+        Subject("Kubernetes", ("nvshare_kubernetes_",)),
         Subject("The daemon and its sources", ("nvshare_",)),
     ),
-    rows=(gpu.row, client.row, scheduler.row, pod.row, daemon.row),
+    rows=(gpu.row, client.row, scheduler.row, pod.row, kubernetes.row, daemon.row),
     debug_labels=frozenset({"client_id", "host_pid"}),
 )

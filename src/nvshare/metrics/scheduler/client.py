@@ -7,8 +7,8 @@ from typing import Final
 from nvshare.metrics.rows import CLIENT, FIXED, NO_ZEROS, POD, Rows
 
 _MEASURED: Final = (
-    "left out as long as NVML has told nothing of the process; of one that never did little, what NVML counts"
-    " beside its allocations"
+    "left out until NVML has reported the process; if the process was never nearly idle, what NVML counts"
+    " in addition to its allocations"
 )
 _OF_THE_POD: Final = "the pod's figure, the same on each of its processes: quotas belong to the pod"
 
@@ -23,7 +23,7 @@ CLIENT_INFO = row(
 CLIENT_ALLOCATED = row(
     "nvshare_client_managed_allocated_bytes",
     CLIENT,
-    "Memory the process has allocated through us.",
+    "Memory that the process has allocated through nvshare.",
     "scheduler",
     FIXED,
     merge="sum",
@@ -31,7 +31,7 @@ CLIENT_ALLOCATED = row(
 CLIENT_PEAK = row(
     "nvshare_client_managed_allocated_peak_bytes",
     CLIENT,
-    "The most it has had allocated at once.",
+    "The largest amount that the process has had allocated at once.",
     "scheduler",
     FIXED,
     merge="sum",
@@ -48,7 +48,7 @@ CLIENT_NVML_USED = row(
 CLIENT_SM_UTILIZATION = row(
     "nvshare_client_sm_utilization_ratio",
     (*CLIENT, "host_pid"),
-    "Part of the time the process kept multiprocessors busy, 0 to 1.",
+    "Fraction of the time in which the process kept multiprocessors busy, 0 to 1.",
     "nvml",
     merge="sum",
 )
@@ -72,8 +72,8 @@ CLIENT_QUOTA_EXCEEDED = row(
 CLIENT_OVERHEAD = row(
     "nvshare_client_memory_overhead_baseline_bytes",
     CLIENT,
-    "What the driver takes for the process beside its allocations: smoothed while it does little, and kept"
-    " within 256 MiB to 4 GiB.",
+    "Memory that the driver uses for the process in addition to its allocations: smoothed while it is nearly"
+    " idle, and kept within 256 MiB to 4 GiB.",
     "nvml",
     FIXED,
     merge="sum",
@@ -99,7 +99,7 @@ CLIENT_NEED_UPPER = row(
 CLIENT_QUOTA_SOURCE = row(
     "nvshare_client_memory_quota_source_info",
     (*POD, "client_id", "source"),
-    "1 for who set the memory limit: annotation, env, ctl, run, default, none.",
+    "1 for the source of the memory limit: annotation, env, ctl, run, default, none.",
     "scheduler",
     FIXED,
 )
@@ -122,8 +122,8 @@ CLIENT_CORE_EFFECTIVE = row(
 CLIENT_WINDOW_USAGE = row(
     "nvshare_client_core_window_usage_ms",
     CLIENT,
-    "Time billed to its pod in the rolling window, the running part included. Of a pod without a quota: time"
-    " the GPU worked for it.",
+    "Time billed to its pod in the rolling window, including the current hold. For a pod without a quota:"
+    " time that the GPU worked for it.",
     "scheduler",
     FIXED,
     note=_OF_THE_POD,
@@ -147,7 +147,7 @@ CLIENT_USAGE_RATIO = row(
 CLIENT_THROTTLED = row(
     "nvshare_client_throttled",
     CLIENT,
-    "1 if its pod wants the GPU and its own quota holds it back.",
+    "1 if its pod wants the GPU and is held back by its own quota.",
     "scheduler",
     FIXED,
     merge="any",
@@ -165,7 +165,7 @@ CLIENT_PENDING_DROP = row(
 CLIENT_DEBT = row(
     "nvshare_client_quota_debt_ms",
     CLIENT,
-    "How far what was billed to its pod is ahead of what it was entitled to.",
+    "By how much the time billed to its pod exceeds what the pod was entitled to.",
     "scheduler",
     FIXED,
     note=_OF_THE_POD,

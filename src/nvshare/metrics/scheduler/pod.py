@@ -1,4 +1,4 @@
-"""Pods: counters from which any window can be computed, and who runs past us."""
+"""Pods: counters from which any window can be computed, and unmanaged processes."""
 
 from __future__ import annotations
 
@@ -8,68 +8,68 @@ row = Rows()
 POD_OCCUPIED = row(
     "nvshare_pod_gpu_occupied_seconds_total",
     POD_GPU,
-    "Time the GPU worked for the pod, as its processes tell; where several worked at once, its part of it."
-    " Where NVML contradicts that by more than rounding and late reports explain, NVML's word. Of programs"
-    " that cannot tell, protocol 2 and older: what NVML says; without it, and from its last look to their"
-    " end, their part of the time they held.",
+    "Time that the GPU worked for the pod, as its processes report it; if several pods worked at once, its"
+    " part of it. Corrected by NVML if the difference is more than rounding and late reports explain. For"
+    " programs that cannot report it (protocol 2 and older): NVML's figure; without NVML, and after its last"
+    " sample, their part of the time they held.",
     "scheduler",
 )
 POD_BILLED = row(
     "nvshare_pod_gpu_billed_seconds_total",
     POD_GPU,
-    "Time the pod was billed, which is what counts against its quota: from the first launch to the last"
-    " completion of its turns, with gaps of up to 2 ms. Of pods without a quota that run at once: its part.",
+    "Time billed to the pod, which counts against its quota: from the first launch to the last completion of"
+    " its turns, including gaps of up to 2 ms. While it has no quota: the time that the GPU worked for it.",
     "scheduler",
 )
 POD_DISPUTES = row(
     "nvshare_pod_disputed_bills_total",
     POD_GPU,
     "Bills of the pod that NVML contradicted: the GPU had worked longer for it than it was billed, and it"
-    " was billed the rest. Caught again and again, it is billed by what it holds.",
+    " was billed the rest. After repeated disputes it is billed for what it holds.",
     "scheduler",
 )
 POD_CLAIMS_CUT = row(
     "nvshare_pod_memory_claims_cut_total",
     POD_GPU,
-    "Times a process of the pod said that it had allocated more than it can have: more than the pod's limit,"
-    " or without one many times the GPU's memory. What cannot be true is not counted as used.",
+    "Times that a process of the pod claimed to have allocated more than it can have: more than the pod's"
+    " limit, or without one many times the GPU's memory. The excess is not counted as used.",
     "scheduler",
 )
 POD_FALSE_HOLDS = row(
     "nvshare_pod_false_holds_total",
     POD_GPU,
-    "Times a process of the pod said that it held the GPU and nobody had granted it that. It is told to let"
-    " go, and gains nothing.",
+    "Times that a process of the pod claimed to hold the GPU without a grant. It is sent DROP_LOCK, and gains"
+    " nothing.",
     "scheduler",
 )
 POD_LATE_DRAINS = row(
     "nvshare_pod_late_drains_total",
     POD_GPU,
-    "Turns of the pod that it did not let go of in time, so that the next tenant was let in beside it.",
+    "Turns that the pod did not let go of in time, so that the next tenant ran at the same time.",
     "scheduler",
 )
 POD_OVERLAP = row(
     "nvshare_pod_overlap_seconds_total",
     POD_GPU,
-    "Time the pod kept the GPU beside others, because it did not let go of it in time.",
+    "Time that the pod ran beside others because it did not let go of the GPU in time.",
     "scheduler",
 )
 POD_ENTITLED = row(
     "nvshare_pod_gpu_entitled_seconds_total",
     POD_GPU,
-    "Time the pod's effective quota came to while it was active; compare it with what was billed.",
+    "Time that the pod's effective quota amounted to while it was active; compare it with the time billed.",
     "scheduler",
 )
 POD_THROTTLED = row(
     "nvshare_pod_gpu_throttled_seconds_total",
     POD_GPU,
-    "Time the pod wanted the GPU and its own quota held it back.",
+    "Time that the pod wanted the GPU and was held back by its own quota.",
     "scheduler",
 )
 POD_SWAP = row(
     "nvshare_pod_gpu_swap_seconds_total",
     POD_GPU,
-    "Time the pod wanted the GPU and stood outside, because its memory did not fit beside the others'.",
+    "Time that the pod wanted the GPU and waited because its memory did not fit beside that of others.",
     "scheduler",
 )
 POD_LOCK_WAIT = row(
@@ -84,7 +84,7 @@ POD_LAST_KERNEL = row(
     POD,
     "When the pod last worked on a GPU, 0 if it never has.",
     "scheduler",
-    note="while scheduling is off by NVML's word, and left out without it",
+    note="while scheduling is off, according to NVML, and left out without it",
 )
 POD_LAST_SEEN = row(
     "nvshare_pod_last_seen_timestamp_seconds",
@@ -95,7 +95,7 @@ POD_LAST_SEEN = row(
 UNMANAGED = row(
     "nvshare_unmanaged_process_info",
     (*POD_GPU, "gpu_index", "host_pid"),
-    "1 for each process that computes on a GPU without being a client; with its pod if its cgroup tells one.",
+    "1 for each process that computes on a GPU without being a client; with its pod if its cgroup names one.",
     "nvml",
 )
 UNMANAGED_MEMORY = row(

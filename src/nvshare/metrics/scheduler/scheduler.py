@@ -6,7 +6,7 @@ from typing import Final
 
 from nvshare.metrics.rows import FIXED, GPU, WAIT_BOUNDS, Rows
 
-_UNGATED: Final = "left out while scheduling is off: whoever runs then does so without asking"
+_UNGATED: Final = "left out while scheduling is off: programs then run without asking"
 
 row = Rows()
 RUNNING = row(
@@ -40,12 +40,16 @@ RUNNING_MEMORY = row(
     note=_UNGATED,
 )
 PEAK_RUNNING_MEMORY = row(
-    "nvshare_scheduler_peak_running_memory_bytes", GPU, "The most that ever was.", "scheduler", FIXED
+    "nvshare_scheduler_peak_running_memory_bytes",
+    GPU,
+    "The largest value of nvshare_scheduler_running_memory_bytes so far.",
+    "scheduler",
+    FIXED,
 )
 SAFE_LIMIT = row(
     "nvshare_scheduler_memory_safe_limit_bytes",
     GPU,
-    "Memory that pods may fill together: the GPU's less a reserve and less what strangers take.",
+    "Memory that pods may use together: the GPU's memory less a reserve and less what others use.",
     "scheduler",
     FIXED,
 )
@@ -59,16 +63,16 @@ OVERLOADED = row(
 DRAINING = row(
     "nvshare_scheduler_gpu_draining",
     GPU,
-    "1 if nobody new may use the GPU, by `nvshare ctl drain`.",
+    "1 if no new client may use the GPU, because of `nvshare ctl drain`.",
     "scheduler",
 )
 STRANGERS = row(
     "nvshare_scheduler_stranger_memory_bytes",
     GPU,
-    "Memory in use that no client has told of: driver contexts and processes that are not ours.",
+    "Memory in use that no client has reported: driver contexts, and processes that are not clients.",
     "scheduler",
 )
-TURN = row("nvshare_scheduler_turn_seconds", GPU, "Length of a turn at the present pace.", "scheduler")
+TURN = row("nvshare_scheduler_turn_seconds", GPU, "Current length of a turn.", "scheduler")
 
 # ---- events --------------------------------------------------------------------------------------
 MESSAGES = row(
@@ -77,19 +81,19 @@ MESSAGES = row(
     "Messages received and sent, by type.",
     "daemon",
     FIXED,
-    note="since the daemon started: clients of a former one come back with RESUME, so REGISTER may stay 0",
+    note="since the daemon started: clients of the previous daemon send RESUME, so REGISTER may stay 0",
 )
 DROPS = row(
     "nvshare_scheduler_drop_lock_total",
     ("gpu_uuid", "reason"),
-    "DROP_LOCK messages, by why the turn ended.",
+    "DROP_LOCK messages, by the reason why the turn ended.",
     "scheduler",
     FIXED,
 )
 DISCONNECTS = row(
     "nvshare_scheduler_client_disconnect_total",
     ("reason",),
-    "Clients whose connection ended, by why.",
+    "Clients whose connection ended, by reason.",
     "daemon",
     FIXED,
 )
@@ -112,14 +116,14 @@ MEMORY_AVAILABLE = row(
 HANDOVERS = row(
     "nvshare_scheduler_handovers_total",
     ("gpu_uuid",),
-    "Turns that began; pods without a quota that begin together have one turn.",
+    "Turns that began; pods without a quota that begin together count as one turn.",
     "scheduler",
     figure="handovers",
 )
 HANDOVER = row(
     "nvshare_scheduler_handover_seconds",
     ("gpu_uuid",),
-    "Time of each exclusive turn that was held and not used: what its hand-over cost, and pauses under 2 ms.",
+    "Time of each exclusive turn that was held but not used: cost of the hand-over, and pauses under 2 ms.",
     "scheduler",
     bounds=WAIT_BOUNDS,
     figure="handover",
@@ -143,7 +147,7 @@ QUOTA_EFFECT = row(
 OVERLAPS = row(
     "nvshare_scheduler_overlaps_total",
     ("gpu_uuid",),
-    "Times a pod that did not drain in time was no longer waited for.",
+    "Times that others stopped waiting for a pod that did not drain in time.",
     "scheduler",
     figure="overlaps",
 )
@@ -156,7 +160,7 @@ OVERLAP_TIME = row(
 UNRESPONSIVE = row(
     "nvshare_scheduler_unresponsive_total",
     ("gpu_uuid",),
-    "Times a pod did not let go within the drop timeout.",
+    "Times that a pod did not let go within the drop timeout.",
     "scheduler",
     figure="unresponsive",
 )

@@ -54,7 +54,7 @@ def _opened(function: Any, *names: bytes | None) -> ctypes.c_void_p:
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     opened = function(*names, error, ctypes.c_size_t(_ERROR_BYTES))
     if opened is None:
-        raise SimulatorError(error.value.decode())
+        raise SimulatorError(error.value.decode(errors="replace"))
     return ctypes.c_void_p(opened)
 
 
@@ -62,7 +62,7 @@ def check_cards(spec: str) -> None:
     """Whether a text names cards. Raises SimulatorError."""
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     if _load().nvshare_sim_check(os.fsencode(spec), error, ctypes.c_size_t(_ERROR_BYTES)) != 0:
-        raise SimulatorError(error.value.decode())
+        raise SimulatorError(error.value.decode(errors="replace"))
 
 
 class SimulatedNode:
@@ -95,7 +95,7 @@ class SimulatedNode:
             if length < 0:
                 raise SimulatorError("no memory for the state")
             if length < size:
-                return buffer.value.decode()
+                return buffer.value.decode(errors="replace")
             size = 2 * length
 
     def status(self) -> NodeStatus:
@@ -108,7 +108,7 @@ class SimulatedNode:
         texts = [None if text is None else text.encode() for text in (kind, target, value)]
         size = ctypes.c_size_t(_ERROR_BYTES)
         if self._library.nvshare_sim_fault(self._node, *texts, error, size) != 0:
-            raise SimulatorError(error.value.decode())
+            raise SimulatorError(error.value.decode(errors="replace"))
 
     def reset(self) -> None:
         """Forget every process, figure and fault; cards and UUIDs stay."""

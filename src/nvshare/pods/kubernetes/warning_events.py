@@ -1,0 +1,104 @@
+"""Warning events on pods, for people who look there: ``kubectl describe pod``.
+
+1. They are a courtesy: at most one in EVERY_SEC is sent, a few wait, and others are dropped.
+2. Without the right to make events none is sent for FORBIDDEN_SEC; then the right may have been given.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from nvshare.pods.kubernetes.api_client import ApiClient, ApiError
+from nvshare.pods.kubernetes.credentials import Credentials
+from nvshare.pods.kubernetes.list_watch import Timing
+
+EVERY_SEC: Final = 1.0
+WAITING_MAX: Final = 64
+FORBIDDEN_SEC: Final = 600.0
+_MESSAGE_MAX: Final = 1000
+_COMPONENT: Final = "nvshare-scheduler"
+
+
+class Warned(NamedTuple):
+    namespace: str
+    name: str
+    uid: str  # in the API
+    reason: str  # one word, in camel case
+    message: str
+
+
+class WarningEvents:
+    def __init__(self, credentials: Credentials, node_name: str, timing: Timing) -> None:
+        self._client = ApiClient(credentials, timing)
+        self._node_name = node_name
+        self._waiting: queue.Queue[Warned] = queue.Queue(WAITING_MAX)
+        self._results = dict.fromkeys(("sent", "dropped", "failed"), 0)
+        self._forbidden_until = -1.0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kubernetes-events", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def put(self, warned: Warned) -> None:
+        try:
+            self._waiting.put_nowait(warned)
+        except queue.Full:
+            self._results["dropped"] += 1
+
+    def results(self) -> dict[str, int]:
+        return dict(self._results)
+
+    # ---- in the thread -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            warned = self._waiting.get()
+            if time.monotonic() < self._forbidden_until:
+                self._results["dropped"] += 1
+                continue
+            try:
+                self._send(warned)
+                self._results["sent"] += 1
+            except ApiError as error:
+                self._results["failed"] += 1
+                if error.failure.status in (401, 403):
+                    self._forbidden_until = time.monotonic() + FORBIDDEN_SEC
+            except Exception:  # a courtesy must not end the thread
+                self._results["failed"] += 1
+            self._client.close()  # the next one may be hours away
+            self._closed.wait(EVERY_SEC)
+
+    def _send(self, warned: Warned) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{warned.name[:200]}.", "namespace": warned.namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": warned.namespace,
+                "name": warned.name,
+                "uid": warned.uid,
+            },
+            "type": "Warning",
+            "reason": warned.reason,
+            "message": warned.message[:_MESSAGE_MAX],
+            "source": {"component": _COMPONENT, "host": self._node_name},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        path = f"/api/v1/namespaces/{quote(warned.namespace, safe='')}/events"
+        self._client.post(path, msgspec.json.encode(body))
