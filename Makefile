@@ -16,7 +16,7 @@ MUTANTS ?= 200
 WORKERS ?= $(shell nproc)
 WAITING_WORKERS ?= $(shell echo $$(($(WORKERS) + 2)))
 
-.PHONY: help demo test quick unit lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme mutants prometheus compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
+.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods mutants prometheus kubernetes-tools compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
 
 # $(call install,PACKAGES,TO DO WHAT): as root on Debian and Ubuntu, after saying so. Others are told what is missing.
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "nvshare: installing $(1) with apt-get, $(2)" >&2 && apt-get update -qq && apt-get install -qqy --no-install-recommends $(1) >/dev/null; } || { echo "nvshare: something is missing $(2); on Debian and Ubuntu: apt-get install $(1)" >&2; exit 2; }
@@ -49,18 +49,33 @@ interposer: compiler ## the library that is preloaded into CUDA programs, into b
 
 libraries: simgpu interposer
 
-test: lint unit ## everything that must pass before a change lands
+# Lint needs one processor, and so does building what the tests need.
+test: $(READY) ## everything that must pass before a change lands
+	@$(MAKE) --no-print-directory -j2 lint built-for-tests
+	@$(MAKE) --no-print-directory unit
+
+# One after the other: apt-get takes no two calls at once.
+built-for-tests: $(READY)
+	@$(MAKE) --no-print-directory test-programs
+	@$(MAKE) --no-print-directory aarch64
+	@$(MAKE) --no-print-directory prometheus
+	@$(MAKE) --no-print-directory kubernetes-tools
 
 # What needs no processes, sockets or native libraries: most of what a change breaks, in two minutes.
 quick: lint ## lint, and the tests without processes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -m "not verify and not slow" tests/core tests/wire tests/sim tests/runtime tests/metrics tests/pods
 
-unit: $(READY) test-programs aarch64 prometheus
+unit: built-for-tests
 	$(BIN)/python -m pytest -n $(WAITING_WORKERS) --dist worksteal -q -m "not verify"
 
 # Debian's, for the tests: they scrape, judge rules and take alerts.
 prometheus:
 	@command -v promtool >/dev/null && command -v prometheus >/dev/null && command -v prometheus-alertmanager >/dev/null && command -v curl >/dev/null && command -v openssl >/dev/null || $(call install,prometheus prometheus-alertmanager curl openssl,to test metrics and alerts)
+
+# For the tests of pods: what asks an API server, and what starts containers. Any kubectl will do.
+kubernetes-tools:
+	@command -v kubectl >/dev/null || $(call install,kubernetes-client,to test the simulated API server)
+	@command -v runc >/dev/null && command -v openssl >/dev/null || $(call install,runc openssl,to test pods in containers)
 
 # Both libraries with their test programs, plain and under two sanitizers.
 test-programs: compiler
@@ -124,14 +139,18 @@ bench: $(READY) $(LOCK_CYCLES) test-programs compiled ## the figures that are ra
 	$(BIN)/python -m benchmarks.lock_cycles
 	$(BIN)/python -m benchmarks.launch_overhead
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.scrape
+	$(BIN)/python -m benchmarks.simulated_api
 	$(BIN)/python -m benchmarks.floods && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.floods
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.annotations
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.pod_events
 
-verify: $(READY) test-programs prometheus compiled ## the whole of what `make test` only samples
+verify: $(READY) test-programs prometheus kubernetes-tools compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify tests/sim
 	@echo "the rest one at a time: they measure" && $(BIN)/python -m pytest -q -m verify --ignore=tests/sim
 	@$(MAKE) --no-print-directory verify-core
 	@$(MAKE) --no-print-directory verify-grants
 	@$(MAKE) --no-print-directory verify-slices
+	@$(MAKE) --no-print-directory verify-kubernetes
 	@$(MAKE) --no-print-directory verify-processes
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
 
@@ -175,6 +194,12 @@ verify-restarts: $(READY) test-programs ## 200 kill -9 and 50 clean restarts of 
 verify-exits: $(READY) test-programs ## 20,000 short programs exit while their threads stand at a simulated card: none hangs
 	$(BIN)/python -m tests.simgpu.short_programs
 
+verify-kubernetes: $(READY) ## every fault of the API server at every point of list and watch: limits stay, and are right again in 5 s
+	$(BIN)/python -m tests.node.kubernetes_faults
+
+verify-pods: $(READY) test-programs kubernetes-tools ## pods as real containers on a simulated GPU: every form of cgroup, lies, shared and changed quotas
+	$(BIN)/python -m pytest -q tests/pods/test_containers.py
+
 verify-readme: $(READY) compiler ## every command of the READMEs and pages, pasted in order into a fresh clone
 	$(BIN)/python -m pytest -q -m verify tests/docs
 
@@ -185,7 +210,7 @@ verify-liars: $(READY) compiled ## a simulated day in which one client in ten li
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.sim.liars --hours $(HOURS)
 
 mutants: $(READY) test-programs prometheus ## small changes to the code, one at a time: do the nearest tests notice? MUTANTS=, SEED=
-	$(BIN)/python tools/mutants.py --count $(MUTANTS) --seed $(SEED)
+	$(BIN)/python -m tools.mutants --jobs $(WORKERS) --count $(MUTANTS) --seed $(SEED)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.svg

@@ -64,7 +64,7 @@ def test_without_a_compiler_it_is_plain_and_says_why(tmp_path: Path) -> None:
     assert libraries_in(built(source).parent) == set()
 
 
-def test_who_insists_on_compiling_gets_an_error_instead(tmp_path: Path) -> None:
+def test_a_build_that_must_compile_fails_instead(tmp_path: Path) -> None:
     source = copy_of_the_repository(tmp_path / "source")
     result = build(source, "build", CC="no-such-compiler", PATH=os.defpath, NVSHARE_COMPILE="1")
     assert result.returncode != 0

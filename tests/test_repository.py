@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 # Named in the documents before the part that reads them exists, or read by the tests alone.
 PLANNED_VARIABLES: Final[dict[str, str]] = {}
-TEST_VARIABLES: Final = {"NVSHARE_REQUIRE_ALL", "NVSHARE_COMPILE"}
+TEST_VARIABLES: Final = {"NVSHARE_REQUIRE_ALL", "NVSHARE_COMPILE", "NVSHARE_TEST_KUBECONFIG"}
 SIMULATOR_VARIABLES: Final = {"NVSHARE_SIM", "NVSHARE_SIM_DIR", "NVSHARE_SIM_LIB"}
 
 # Any other host in the tree is either a slip, like the address of somebody's package mirror, or belongs here.

@@ -97,6 +97,14 @@ def test_the_plot_has_a_bar_for_every_turn_close_up(tmp_path: Path) -> None:
     assert {"#4477aa", "#ee6677"} <= {element.get("fill") for element in bars}
 
 
+def test_a_plot_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    full = tmp_path / "full.svg"
+    full.symlink_to("/dev/full")
+    result = simulate("30+60", *SHORT, "--plot", str(full))
+    assert result.exit_code == 2
+    assert f"--plot {full}: No space left on device" in result.output
+
+
 def test_kernels_and_handover_can_be_chosen() -> None:
     slow = json.loads(simulate("25+75", *SHORT, "--json", "--handover-ms", "5").stdout)
     assert slow["handover_ms"] == 5
@@ -122,7 +130,7 @@ def test_list_names_every_preset() -> None:
         (("30+60", "--plot", "x.png"), "ends in .svg"),
     ],
 )
-def test_a_mistake_exits_with_2_and_a_word(words: tuple[str, ...], named: str) -> None:
+def test_a_mistake_exits_with_2_and_a_reason(words: tuple[str, ...], named: str) -> None:
     result = simulate(*words)
     assert result.exit_code == 2
     assert named in result.output

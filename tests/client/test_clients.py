@@ -119,7 +119,7 @@ def test_no_daemon_raises_nothing_and_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.verify
-def test_no_daemon_for_10_s_opens_the_gate_and_is_told(
+def test_no_daemon_for_10_s_opens_the_gate_and_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     start = time.monotonic()
@@ -317,7 +317,7 @@ def test_pids_are_real(daemon: DaemonProcess) -> None:
         assert row["pid"] == os.getpid()
 
 
-def test_who_finds_no_room_and_has_no_limits_runs_ungated(
+def test_a_client_that_finds_no_room_and_has_no_limits_runs_ungated(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     with (
@@ -332,7 +332,9 @@ def test_who_finds_no_room_and_has_no_limits_runs_ungated(
     assert any("(too_many_in_pod): it runs ungated, and asks again" in line for line in caplog.messages)
 
 
-def test_who_finds_no_room_waits_until_there_is(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_client_that_finds_no_room_waits_until_there_is(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     with running(tmp_path, bounds={"clients_per_pod": 1}) as daemon:
         daemon.set_quota("full", memory_bytes=100)
         first = connect(daemon, "full")

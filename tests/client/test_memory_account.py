@@ -47,7 +47,7 @@ def ask_and_wait(talk: Talk) -> list[MemoryRequest]:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_ten_seconds_of_silence_answer_who_waits_for_memory_by_the_last_limit(gone: bool) -> None:
+def test_after_ten_seconds_of_silence_the_last_limit_answers_requests_for_memory(gone: bool) -> None:
     talk = Talk()
     waiting = ask_and_wait(talk)
     if gone:
@@ -182,7 +182,7 @@ def test_what_is_freed_while_resuming_is_told_after_and_before_more_is_asked() -
     assert reserve.type is T.MEM_RESERVE
 
 
-def test_who_registers_afresh_tells_what_it_has_before_it_asks_for_more() -> None:
+def test_a_client_that_registers_afresh_reports_what_it_has_before_it_asks_for_more() -> None:
     talk = leased(100)
     talk.connect()
     talk.said()

@@ -149,7 +149,21 @@ def test_a_request_made_while_resuming_is_not_lost() -> None:
     assert talk.kinds() == [T.REQ_LOCK]
 
 
-def test_who_is_not_known_any_more_registers_afresh_and_asks_again() -> None:
+def test_each_request_has_a_number_of_its_own() -> None:
+    """The daemon tells by it whether a grant answers the request that RESUME names."""
+    talk = Talk()
+    talk.register()
+    talk.session.wait(talk.now_ns)
+    talk.tell(T.LOCK_OK)
+    talk.session.wait(talk.now_ns)
+    talk.tell(T.DROP_LOCK)
+    assert talk.said()[-1].named_arguments()["again"] == 1
+    talk.session.disconnected(talk.now_ns)
+    talk.connect()
+    assert talk.said()[0].named_arguments()["request_seq"] == 2
+
+
+def test_a_client_that_is_not_known_any_more_registers_afresh_and_asks_again() -> None:
     talk = Talk()
     talk.register()
     talk.session.wait(talk.now_ns)
@@ -238,7 +252,7 @@ def crowd_out(talk: Talk) -> None:
     talk.session.disconnected(talk.now_ns)
 
 
-def test_who_finds_no_room_waits_for_it_within_the_limits_it_is_told() -> None:
+def test_a_client_that_finds_no_room_waits_for_it_within_the_limits_it_was_sent() -> None:
     talk = Talk()
     talk.session.wait(talk.now_ns)
     for _ in range(3):
@@ -256,7 +270,7 @@ def test_who_finds_no_room_waits_for_it_within_the_limits_it_is_told() -> None:
     assert talk.session.turns.enter(talk.now_ns)
 
 
-def test_who_finds_no_room_and_has_no_limits_runs_ungated_and_asks_again() -> None:
+def test_a_client_that_finds_no_room_and_has_no_limits_runs_ungated_and_asks_again() -> None:
     """It waited for ever."""
     talk = Talk()
     talk.session.wait(talk.now_ns)
@@ -273,7 +287,7 @@ def test_who_finds_no_room_and_has_no_limits_runs_ungated_and_asks_again() -> No
     assert not talk.session.turns.may_enter(), "there is room now: it waits for its turn as anybody"
 
 
-def test_who_found_no_room_before_the_daemon_died_keeps_to_its_quota() -> None:
+def test_a_client_that_found_no_room_before_the_daemon_died_keeps_to_its_quota() -> None:
     talk = Talk()
     talk.session.wait(talk.now_ns)
     crowd_out(talk)
@@ -303,7 +317,7 @@ def test_without_a_daemon_a_quota_is_kept_by_resting() -> None:
         session.turns.holds = not ungated
 
 
-def test_a_daemon_that_ends_lets_go_of_who_waits() -> None:
+def test_a_daemon_that_ends_releases_clients_that_wait() -> None:
     talk = Talk()
     talk.register()
     talk.session.wait(talk.now_ns)

@@ -62,7 +62,7 @@ class Node:
 
     def copy(self) -> list[GpuCopy]:
         self.now_ns += SCRAPE_EVERY_NS
-        look = self.scheduler.look
+        look = self.scheduler.advance_clock
         return [observe(gpu, 0, look(gpu, self.now_ns)) for gpu in self.scheduler.gpus.values()]
 
     def view(self) -> View:
@@ -194,7 +194,7 @@ def test_a_snapshot_costs_the_same_a_client_wherever_it_is() -> None:
     assert copy_lines(1) < copy_lines(8) < 1.5 * copy_lines(1)
 
 
-def test_who_has_gone_costs_a_snapshot_nothing() -> None:
+def test_departed_pods_cost_a_snapshot_nothing() -> None:
     """8000 pods that have gone beside 500 that are here: their tallies are not what is copied."""
     assert copy_lines(8, DEPARTED_MAX) < copy_lines(8) + 100
     node = Node(8, DEPARTED_MAX)

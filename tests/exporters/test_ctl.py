@@ -71,7 +71,7 @@ def test_a_lost_gpu_does_not_look_healthy(place: Path) -> None:
         assert " no answer " not in row_of(node, lost), "nobody knows"
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told(place: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_reported(place: Path) -> None:
     with metrics_node(place) as node:
         node.wait_scrape(lambda s: bool(s.of("nvshare_gpu_info")))
         beginning = node.daemon.private_dir / f".{FILE}.new"
@@ -90,14 +90,14 @@ def test_a_checkpoint_that_cannot_be_written_is_told(place: Path) -> None:
         assert ctl(node, "status").startswith("the daemon is healthy\n")
 
 
-def test_scheduling_that_is_off_is_told(place: Path) -> None:
+def test_scheduling_that_is_off_is_reported(place: Path) -> None:
     with metrics_node(place) as node:
         ctl(node, "off")
         assert "  scheduling is off: everybody runs at once, without quotas\n" in ctl(node, "status")
         ctl(node, "on")
 
 
-def test_which_core_the_daemon_has_is_told(place: Path) -> None:
+def test_which_core_the_daemon_has_is_reported(place: Path) -> None:
     with metrics_node(place) as node:
         assert f" {__version__}, {core_kind()} core " in ctl(node, "status")
         assert json.loads(ctl(node, "status", "--json"))["core"] == core_kind()

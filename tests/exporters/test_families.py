@@ -71,8 +71,13 @@ def test_every_metric_of_the_catalog_is_shown(node: MetricsNode) -> None:
     )
     assert check_lines(scrape) == SCHEDULER.names()
     assert scrape.families() == list(dict.fromkeys(scrape.families())), "each family once"
-    used = {p.pid: p.used_bytes for p in node.card().processes}
-    assert scrape.value("nvshare_unmanaged_process_memory_bytes") == used[outsider.pid]
+
+    def as_on_the_card(s: Scrape) -> bool:
+        """It may still be allocating."""
+        used = {p.pid: p.used_bytes for p in node.card().processes}
+        return s.value("nvshare_unmanaged_process_memory_bytes") == used[outsider.pid]
+
+    node.wait_scrape(as_on_the_card)
     openmetrics = node.get(Accept="application/openmetrics-text")[2].decode()
     read: Any = text_string_to_metric_families  # it has no types
     parsed = {family.name: family for family in read(openmetrics)}

@@ -20,21 +20,21 @@ SECOND = 1_000_000_000
 GIB = 1 << 30
 
 
-def client(key: int, told_ns: int = 0, used_bytes: int = 0) -> Any:
-    work = SimpleNamespace(told_ns=told_ns, alone_ns=0)
+def client(key: int, reported_ns: int = 0, used_bytes: int = 0) -> Any:
+    work = SimpleNamespace(reported_ns=reported_ns, alone_ns=0)
     memory = SimpleNamespace(shares={key: SimpleNamespace(used_bytes=used_bytes)})
     return SimpleNamespace(
         key=key, work=work, awaits_nvml=False, tenant=SimpleNamespace(memory=memory, habits=Habits())
     )
 
 
-def test_work_is_divided_as_they_told_of_theirs() -> None:
+def test_work_is_divided_as_they_reported_theirs() -> None:
     split = ProcessTimeSplit()
     first, second = client(1, 300), client(2, 100)
     assert split.divide([first, second], 4000) == [(1, 3000), (2, 1000)]
-    second.work.told_ns += 50
+    second.work.reported_ns += 50
     assert split.divide([first, second], 4001) == [(1, 0), (2, 4001)]
-    assert split.divide([first, second], 4001) == [(1, 2001), (2, 2000)], "none has told anything"
+    assert split.divide([first, second], 4001) == [(1, 2001), (2, 2000)], "none has reported anything"
     assert split.known() == [1, 2]
     split.forget(2)
     assert split.divide([first], 5) == [(1, 5)]
@@ -50,7 +50,7 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
     clients = {1: client(1, 900, 2 * GIB), 2: client(2, 0, GIB), 3: client(3, 500)}
     fed: list[Any] = []
     gpu = SimpleNamespace(
-        key=gpu_key(), gpu_time=SimpleNamespace(is_behind=False), holders=SimpleNamespace(waits=False)
+        key=gpu_key(), gpu_time=SimpleNamespace(is_behind=False), recent_holders=SimpleNamespace(waits=False)
     )
     scheduler = SimpleNamespace(clients=clients, on=True, gpus={gpu_key(): gpu})
     dispatcher = SimpleNamespace(scheduler=scheduler, feed=fed.append, clock=lambda: SECOND)
@@ -67,8 +67,8 @@ def test_what_nvml_tells_of_a_process_is_fed_once() -> None:
     worked = Worked(SECOND, SECOND, True, {10: 600_000_000, 11: 200_000_000})
     reading = GpuReading(gpu_key(), 0, 2 * SECOND, processes=seen, worked=worked)
     list(intake.steps(reading))
-    assert fed == [], "the first word is of no time that is known"
-    clients[1].work.told_ns += 900
+    assert fed == [], "the first sample covers an unknown time"
+    clients[1].work.reported_ns += 900
     list(intake.steps(reading))
     assert fed == [events.WorkSampled(gpu_key(), SECOND, ((1, 600_000_000), (2, 0), (3, 200_000_000)))]
     assert intake.overheads.baselines == {}

@@ -57,6 +57,7 @@ def test_totals_go_on_over_restarts(place: Path, crash: bool) -> None:
     counts what it had on the card, and the card's time is divided between them.
     """
     with metrics_node(place, NVSHARE_METRICS_NVML_INTERVAL_MS="1000") as node:  # as it is by default
+        node.daemon._options["prefix"] = []  # executed, so that a restart takes as long as an installation's
         pods = []
         for percent in (30, 50):
             node.daemon.set_quota(f"p{percent}", core_percent=percent)

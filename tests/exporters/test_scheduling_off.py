@@ -78,7 +78,7 @@ def test_explained_as_ungated_since_it_was_turned_off() -> None:
     assert (tenant.explanation.state, tenant.clients[0].state) == ("idle", "idle")
 
 
-def test_activity_keeps_who_is_here_and_who_left_lately() -> None:
+def test_activity_keeps_present_pods_and_recently_departed_ones() -> None:
     activity = Activity()
     for pod, sm_percent, taken_ns in (("a", 7, 10), ("a", 7, 5), ("a", 0, 99), ("b", 3, 10), ("c", None, 10)):
         activity.note(pod, sm_percent, taken_ns)

@@ -117,13 +117,13 @@ def test_occupied_in_exclusive_turns_within_1_percent(place: Path) -> None:
         check(30, 0.01)
 
 
-def test_occupied_of_those_who_run_together(place: Path) -> None:
+def test_gpu_time_of_tenants_that_run_together(place: Path) -> None:
     with together(place) as check:
         despite_noise(lambda: check(4, 0.15))
 
 
 @pytest.mark.verify
-def test_occupied_of_those_who_run_together_within_2_percent(place: Path) -> None:
+def test_gpu_time_of_pods_that_run_together_is_within_2_percent(place: Path) -> None:
     with together(place) as check:
         check(30, 0.02)
 

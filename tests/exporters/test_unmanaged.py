@@ -138,7 +138,7 @@ def test_what_a_run_left_behind_has_its_pod(node: MetricsNode) -> None:
 def test_a_process_by_its_pid_is_what_it_would_be_as_a_peer() -> None:
     own = process_of(os.getpid())
     assert own is not None
-    assert peer_of_pid(os.getpid()) == Peer(own, -1, own_place())
+    assert peer_of_pid(os.getpid()) == Peer(own, os.geteuid(), own_place())
     child = subprocess.Popen(["true"])
     child.wait(PATIENCE_SEC)
     assert peer_of_pid(child.pid) is None

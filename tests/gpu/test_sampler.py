@@ -151,7 +151,7 @@ def test_nvml_down_lost_and_restarted(watch: Callable[..., Watched]) -> None:
     assert watched.look()["told"] == ["up", "down", "up", "down", "up"], "told once each time"
 
 
-def test_a_driver_that_goes_is_told_of_whichever_thread_notices() -> None:
+def test_a_driver_that_goes_is_reported_by_whichever_thread_notices() -> None:
     """A GPU's thread may be the first, and the finder open NVML anew before it has seen it gone."""
     told: list[bool] = []
     sampler = Sampler(1, lambda _reading: None, lambda _pid: None, lambda _source, up, _why: told.append(up))
@@ -197,7 +197,7 @@ def test_processes_that_cannot_be_looked_up_are_counted_and_nothing_else_is_lost
     assert state["told_of_others"] == []
 
 
-def test_whatever_a_look_raises_is_counted_and_told_once_and_the_next_is_made(
+def test_whatever_a_look_raises_is_counted_and_reported_once_and_the_next_is_made(
     watch: Callable[..., Watched],
 ) -> None:
     watched = watch("t4:1")

@@ -12,7 +12,7 @@ import pytest
 from nvshare.core import events
 from nvshare.gpu.card import SAMPLE_TRIES, Card
 from nvshare.gpu.utilisation import BUFFER_US, Sample, Utilisation
-from tests.core.test_figures import GPU, MS, Bench
+from tests.core.bench import GPU, MS, Bench
 
 SECOND_US: Final = 1_000_000
 START_US: Final = 1_700_000_000_000_000

@@ -138,7 +138,7 @@ def test_a_second_daemon_that_was_quicker_is_noticed(two: tuple[Watched, Watched
     first.client("again").cycle()
 
 
-def test_who_ends_leaves_the_socket_of_another(two: tuple[Watched, Watched]) -> None:
+def test_a_daemon_that_ends_leaves_the_socket_of_another(two: tuple[Watched, Watched]) -> None:
     first, second = two
     overtake(first, second)
     assert first.stop() == 0

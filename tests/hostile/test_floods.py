@@ -50,7 +50,7 @@ def test_a_flood_of_registrations_and_limits_is_ten_lines_a_second(daemon: Daemo
     registered = daemon.counters()["messages_received"]["REGISTER"]
     seconds = time.monotonic() - began + 2  # it begins and ends within one
     told = Counter(kind_of(line) for line in daemon.log)
-    assert registered > 200 * FLOOD_SEC, "or it is no flood"
+    assert registered > 50 * FLOOD_SEC, "or it is no flood"
     assert told["client registered"] <= logs.REPEATS_PER_SEC * seconds + 1
     assert len(daemon.log) < KINDS_OF_LINES * logs.REPEATS_PER_SEC * seconds
     assert any(f"most_by=uid:{NOBODY}" in line for line in daemon.log)
@@ -102,7 +102,7 @@ class Clock:
         return self.now
 
 
-def test_what_is_kept_back_is_told_by_the_flush_that_follows(
+def test_what_is_kept_back_is_reported_by_the_flush_that_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[tuple[str, dict[str, object]]] = []

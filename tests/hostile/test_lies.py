@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nvshare.core.habits import TRUSTED_DISPUTES
+from nvshare.core.disputes import TRUSTED_DISPUTES
 from tests.hostile.lies import LIES, NEIGHBOUR_PERCENT, Lie, busy, is_good, measure, stage
 from tests.interposer.harness import Node
 from tests.noise import ahead_of_others

@@ -28,7 +28,7 @@ def registered(path: Path) -> Raw:
     return raw
 
 
-def test_the_bounds_count_who_is_expected_back(open_path: Path) -> None:
+def test_the_bounds_count_clients_that_are_expected_back(open_path: Path) -> None:
     with running(open_path, bounds={"clients_per_pod": 3, "clients_per_uid": 5}) as daemon:
         clients = [daemon.client(name) for name in ("a", "a", "a", "b", "b")]
         for _ in range(2):
@@ -45,7 +45,7 @@ def test_the_bounds_count_who_is_expected_back(open_path: Path) -> None:
         assert daemon.status()["clients"] == 5
 
 
-def test_a_pods_bound_counts_who_is_expected_back(open_path: Path) -> None:
+def test_a_pods_bound_counts_clients_that_are_expected_back(open_path: Path) -> None:
     with running(open_path, bounds={"clients_per_pod": 2}) as daemon:
         clients = [daemon.client("a") for _ in range(2)]
         daemon.kill()

@@ -43,7 +43,7 @@ def test_a_flood_of_silent_connections_leaves_newcomers_of_other_users_unharmed(
         daemon.wait_status(lambda found: found["unregistered"] == 0)  # their five seconds are over
 
 
-def test_who_fills_his_own_places_pushes_out_himself(open_path: Path) -> None:
+def test_a_user_that_fills_its_places_pushes_out_its_own_connections(open_path: Path) -> None:
     with running(open_path, bounds={"unregistered_per_owner": 3}) as daemon:
         silent = [daemon.connect() for _ in range(4)]
         assert silent[0].ended()
@@ -52,7 +52,7 @@ def test_who_fills_his_own_places_pushes_out_himself(open_path: Path) -> None:
             client.register()
 
 
-def test_who_says_nothing_goes_and_leaves_nothing_behind(open_path: Path) -> None:
+def test_a_silent_connection_ends_and_leaves_nothing_behind(open_path: Path) -> None:
     with running(open_path, bounds={"handshake_ns": 100_000_000}) as daemon:
         before = len(os.listdir(f"/proc/{daemon.pid}/fd"))
         with stranger(lambda: ended_in_time(daemon.path, 20)):
@@ -67,7 +67,7 @@ def ended_in_time(path: Path, count: int) -> None:
         assert connection.ended()
 
 
-def test_who_hangs_up_unheard_is_not_even_looked_at(daemon: DaemonProcess) -> None:
+def test_a_peer_that_hangs_up_before_it_is_read_is_not_examined(daemon: DaemonProcess) -> None:
     """While nothing is accepted a flood comes and goes."""
     os.kill(daemon.pid, signal.SIGSTOP)
     for connection in connect_silently(daemon.path, 1000):

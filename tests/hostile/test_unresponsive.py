@@ -78,7 +78,7 @@ def test_it_is_killed_if_the_operator_wants_that_and_nobody_else(open_path: Path
         assert "killed: unresponsive" in ctl(daemon, "status").stdout
 
 
-def test_a_reload_decides_about_who_is_marked_already(open_path: Path) -> None:
+def test_a_reload_decides_about_clients_that_are_marked_already(open_path: Path) -> None:
     settings = open_path / "settings.yaml"
     settings.write_text("on_unresponsive: mark\n")
     options = {"environment": HASTE, "arguments": ["--config", str(settings)]}

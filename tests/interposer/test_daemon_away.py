@@ -141,7 +141,7 @@ class Foreign:
         self._path.unlink()
 
 
-def test_who_is_not_ours_is_asked_less_and_less_often_and_told_of_once(
+def test_a_foreign_daemon_is_asked_less_and_less_often_and_reported_once(
     make_node: Callable[..., Node],
 ) -> None:
     node = make_node()

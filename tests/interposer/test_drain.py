@@ -50,7 +50,7 @@ def test_an_allocation_waits_too_and_keeps_to_its_limit(node: Node) -> None:
     node.finish(child)
 
 
-def test_who_is_there_goes_on_over_a_restart(node: Node) -> None:
+def test_a_running_program_continues_over_a_restart(node: Node) -> None:
     child = node.start(node.program("steady"), "0", pod="here")
     assert line_of(child) == "running"
     _drain(node, "PUT")

@@ -56,7 +56,7 @@ def test_copies_from_the_host_are_no_work_of_the_card(node: Node, percent: int) 
     node.finish(child)
 
 
-def test_who_must_register_anew_goes_on_telling(node: Node) -> None:
+def test_a_client_that_must_register_again_continues_to_report(node: Node) -> None:
     """With a daemon that knows nothing of it; it would be silent until it has worked as long as before."""
     child = node.start(node.program("duty"), "60", "5000", "1", "5000", "stream", pod="anew")
 

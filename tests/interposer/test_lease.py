@@ -162,7 +162,7 @@ def test_a_pods_limit_outlives_the_daemon_when_a_sibling_is_first(node: Node) ->
         node.finish(child)
 
 
-def test_who_waits_runs_on_when_the_daemon_says_that_it_ends(make_node: Callable[..., Node]) -> None:
+def test_a_waiting_program_runs_when_the_daemon_announces_its_end(make_node: Callable[..., Node]) -> None:
     """A daemon that merely dies is waited for; this one is connected all the while, and says so itself."""
     node = make_node()
     with spoken_for(node) as listener:
@@ -186,7 +186,7 @@ def test_a_refusal_tells_who_set_the_limit(make_node: Callable[..., Node]) -> No
         with spoken:
             for source, words in (
                 (1, "set by `nvshare ctl quota set`"),
-                (7, "root's ceiling for its user"),
+                (7, "a ceiling, which only the administrator can raise"),
                 (99, ""),
             ):
                 spoken.tell(message(T.TERMS, source, 0, 0), message(T.LEASE, 1, 64 * MIB + source, 0))

@@ -66,7 +66,7 @@ def test_loading_does_nothing(node: Node) -> None:
 
 @pytest.mark.parametrize("build", ["interposer", "interposer-O0", "interposer-address", "interposer-thread"])
 @pytest.mark.parametrize("first", ["ours", "other"])
-def test_another_preloaded_library_finds_who_is_next(node: Node, build: str, first: str) -> None:
+def test_another_preloaded_library_finds_the_next_one(node: Node, build: str, first: str) -> None:
     """It asks for RTLD_NEXT, for a name of ours and for one of the C library's, before us or after us."""
     libraries = [str(BUILD / build / "libnvshare.so"), str(BUILD / "interposer" / "libother.so")]
     if first == "other":
@@ -97,7 +97,7 @@ def test_a_bad_switch_is_named_and_the_program_runs(node: Node, name: str) -> No
     assert f"{name}='maybe' is not accepted; accepted: 0, 1, false, true" in err
 
 
-def test_a_program_without_a_driver_is_told_so(make_node: Callable[..., Node]) -> None:
+def test_a_program_without_a_driver_gets_a_message(make_node: Callable[..., Node]) -> None:
     node = make_node()
     code = "import ctypes; print(ctypes.CDLL(None).cuLaunchKernel(*[None] * 11))"
     out, _ = node.run(*node.python("-c", code), LD_LIBRARY_PATH="", LD_PRELOAD=str(LIBRARY))

@@ -13,9 +13,11 @@ import pytest
 from tests.interposer.harness import Node, line_of
 
 GAP_MS = 1500
+"""On a machine that does nothing else. A test that runs beside others has four times as long."""
 DEBTORS_GAP_MS = 12_500
 """Who spins for longer than its quota allows, and owes five seconds, has its gate opened for ten milliseconds
 every five seconds. The writer of the flag needs about fifteen."""
+BESIDE_OTHERS = 4
 SECONDS = [3, pytest.param(20, marks=pytest.mark.verify)]
 
 
@@ -24,6 +26,10 @@ def gaps(out: str) -> tuple[int, int]:
     found = re.search(r"^steps (\d+) longest_gap_ms (\d+)$", out, re.MULTILINE)
     assert found, out
     return int(found[1]), int(found[2])
+
+
+def most_ms(gap_ms: int, sample: bool) -> int:
+    return gap_ms * (BESIDE_OTHERS if sample else 1)
 
 
 def quotas(node: Node, **percents: int) -> None:
@@ -43,7 +49,7 @@ def test_crossing_collectives_over_two_gpus(make_node: Callable[..., Node], seco
     for job in jobs:
         steps, longest_ms = gaps(node.finish(job)[0])
         assert steps > seconds
-        assert longest_ms < GAP_MS
+        assert longest_ms < most_ms(GAP_MS, seconds < 10)
 
 
 @pytest.mark.parametrize("seconds", SECONDS)
@@ -59,7 +65,7 @@ def test_beside_another_tenant(node: Node, program: str, extra: dict[str, str], 
         steps, longest_ms = gaps(node.finish(child)[0])
         owes = child is odd and program == "flag" and seconds > 10
         assert steps > (0 if owes else seconds)
-        assert longest_ms < (DEBTORS_GAP_MS if owes else GAP_MS)
+        assert longest_ms < most_ms(DEBTORS_GAP_MS if owes else GAP_MS, seconds < 10)
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.verify)])
@@ -73,10 +79,11 @@ def test_a_stopped_holder_stops_nobody(node: Node, rounds: int) -> None:
         os.kill(stopped.pid, signal.SIGSTOP)
         time.sleep(1.2)  # how long it is stopped
         os.kill(stopped.pid, signal.SIGCONT)
-    assert gaps(node.finish(plain)[0])[1] < GAP_MS
+    gap_ms = most_ms(GAP_MS, rounds == 1)
+    assert gaps(node.finish(plain)[0])[1] < gap_ms
     steps, longest_ms = gaps(node.finish(stopped)[0])
     assert steps > 10 * rounds
-    assert longest_ms < GAP_MS + 1200, "what it was stopped, and what others may wait"
+    assert longest_ms < gap_ms + 1200, "what it was stopped, and what others may wait"
 
 
 def _holds(node: Node, pod: str) -> bool:

@@ -87,7 +87,7 @@ def test_where_there_is_no_room_nobody_has_the_memory_limit_again(make_node: Cal
     node.finish(second)
 
 
-def test_who_waits_for_memory_where_there_was_no_room_does_not_wait_for_a_dead_daemon(
+def test_a_program_that_waits_for_memory_where_there_was_no_room_does_not_wait_for_a_dead_daemon(
     make_node: Callable[..., Node],
 ) -> None:
     node = crowded(make_node)

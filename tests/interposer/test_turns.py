@@ -17,7 +17,7 @@ def state(node: Node, pod: str) -> str:
 
 @pytest.mark.parametrize("streams", ["1", "300"])
 @pytest.mark.parametrize("percent", [100, 50])
-def test_who_works_holds_and_who_is_idle_lets_go(node: Node, percent: int, streams: str) -> None:
+def test_a_working_client_holds_and_an_idle_one_lets_go(node: Node, percent: int, streams: str) -> None:
     """300 streams are more than are watched at a time."""
     node.set_quota("worker", core_percent=percent)
     child = node.start(node.program("onoff"), streams, pod="worker")
@@ -117,7 +117,9 @@ def test_a_stream_is_marked_once_a_millisecond(node: Node) -> None:
 
 
 @pytest.mark.parametrize("holds", [True, False])
-def test_who_outgrows_the_card_has_queued_little_when_it_must_leave(node: Node, holds: bool) -> None:
+def test_a_program_that_outgrows_the_card_has_queued_little_when_it_must_leave(
+    node: Node, holds: bool
+) -> None:
     """Two that fit until they allocate, and then queue two seconds of work without a moment's pause."""
     arguments = ("9000", "400") if holds else ("9000", "400", "later")
     children = [node.start(node.program("growth"), *arguments, pod=pod) for pod in ("one", "other")]

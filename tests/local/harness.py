@@ -16,6 +16,7 @@ from typing import Any, Final
 from nvshare.client.control import ControlClient
 from nvshare.local.state import NodeState, read_state
 from nvshare.sim.gpu import CardStatus, SimulatedNode
+from tests import fork_server
 from tests.node.harness import PATIENCE_SEC
 
 NVSHARE: Final = (sys.executable, "-m", "nvshare")
@@ -43,13 +44,7 @@ class Place:
         self.started: list[subprocess.Popen[str]] = []
 
     def nvshare(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*NVSHARE, *arguments],
-            env=self.environment | environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SEC,
-        )
+        return fork_server.run("nvshare", arguments, self.environment | environment, PATIENCE_SEC)
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE

@@ -78,7 +78,7 @@ def test_a_node_is_up_or_says_why_not(small_disk: Place, beside_kib: int) -> Non
         assert result.stderr.count("\n") == 1
 
 
-def test_a_program_on_a_node_whose_disk_is_full_is_told(small_disk: Place) -> None:
+def test_a_program_on_a_node_whose_disk_is_full_gets_a_message(small_disk: Place) -> None:
     assert small_disk.nvshare("up", "--sim", "t4:1", "--detach").returncode == 0
     program = ("run", "--", *WORKLOADS, "w2", "--scale", "0.01")
     fill(small_disk.private_dir.parent)

@@ -69,7 +69,7 @@ class _Answer(BaseHTTPRequestHandler):
         pass
 
 
-def test_metrics_are_told_of_only_where_somebody_answers() -> None:
+def test_metrics_are_reported_only_where_somebody_answers() -> None:
     with HTTPServer((LOOPBACK, 0), _Answer) as server:
         address = f"{LOOPBACK}:{server.server_address[1]}"
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -74,7 +74,7 @@ def test_bad_input_is_named_and_nothing_is_started(node: Place, options: tuple[s
     assert not marker.exists()
 
 
-def test_a_limit_above_the_card_is_told_and_harmless(node: Place) -> None:
+def test_a_limit_above_the_card_is_reported_and_harmless(node: Place) -> None:
     code, error = exit_code(node, "--gpu", "1", "--gpu-memory-limit", "40Gi", "--", "true")
     assert code == 0
     assert "40 GiB is more than there is: GPU 1 has 16 GiB. There it limits nothing" in error
@@ -82,7 +82,7 @@ def test_a_limit_above_the_card_is_told_and_harmless(node: Place) -> None:
         assert "more than there is" not in exit_code(node, *options, "--", "true")[1]
 
 
-def test_a_limit_above_the_card_is_told_by_ctl_too(node: Place) -> None:
+def test_a_limit_above_the_card_is_reported_by_ctl_too(node: Place) -> None:
     result = node.nvshare("ctl", "quota", "set", "ml/big", "--memory", "40Gi")
     assert result.returncode == 0
     assert "Warning: --memory: 40 GiB is more than there is: GPU 0 has 16 GiB, GPU 1 has" in result.stderr
@@ -125,7 +125,10 @@ def test_somebody_elses_node_is_not_permitted(node: Place) -> None:
         cwd="/",
     )
     assert result.returncode == 5, result.stderr
-    assert "root's node serves root alone; root can change that by NVSHARE_USERS" in result.stderr
+    assert (
+        "root's node serves root alone, because no group is called 'nvshare'. Ask root for `groupadd"
+        in result.stderr
+    )
 
 
 def test_what_the_command_gets(node: Place) -> None:
@@ -163,7 +166,7 @@ def test_limits_are_the_daemons_and_can_be_raised_and_end_with_the_run(node: Pla
     wait_until(lambda: node.limits("ml/raise")["core_percent"] == 100, "the limits are gone")
 
 
-def test_limits_that_are_not_those_asked_for_are_told_with_their_origin(node: Place) -> None:
+def test_limits_that_are_not_those_asked_for_are_reported_with_their_origin(node: Place) -> None:
     assert node.nvshare("ctl", "quota", "set", "ml/old", "--core", "80", "--memory", "1Gi").returncode == 0
     try:
         run = node.nvshare("run", "--pod", "ml/old", "--gpu-core-limit", "30", "--", "true")
@@ -218,7 +221,7 @@ def test_a_parent_that_ignores_its_children(node: Place) -> None:
     assert (out, job.returncode) == ("True\n", 0)
 
 
-def test_what_the_command_leaves_behind_goes_on_and_is_told_of(node: Place) -> None:
+def test_what_the_command_leaves_behind_goes_on_and_is_reported(node: Place) -> None:
     script = "sleep 1000 > /dev/null 2>&1 & echo $!"
     result = node.nvshare("run", "--pod", "leaver", "--", "sh", "-c", script)
     pid = int(result.stdout)

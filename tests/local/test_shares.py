@@ -20,7 +20,7 @@ def test_30_and_60_for_10_s() -> None:
     despite_noise(check)
 
 
-def test_misses_are_told() -> None:
+def test_misses_are_reported() -> None:
     assert misses("30+60", Result((31.9, 58.1), 0)) == []
     assert misses("30+60", Result((32.1, 60), 0)) == ["30+60: 30 % got 32.10 %"]
     assert misses("30+free", Result((30, 67), 0)) == []

@@ -89,7 +89,7 @@ def test_down_without_a_node(bare: Place) -> None:
     assert "no node is up" in down.stderr
 
 
-def test_a_second_node_is_told_of_the_first(bare: Place) -> None:
+def test_a_second_node_names_the_first(bare: Place) -> None:
     assert bare.nvshare("up", "--sim", "t4:1", "--detach").returncode == 0
     try:
         for extra in ((), ("--detach",)):
@@ -191,7 +191,7 @@ def test_a_daemon_that_dies_is_started_again_but_not_for_ever(bare: Place) -> No
     assert not (bare.private_dir / "node").exists()
 
 
-def test_a_node_in_the_background_that_failed_is_told_of(bare: Place) -> None:
+def test_a_node_in_the_background_that_failed_is_reported(bare: Place) -> None:
     """Its daemon cannot start again: the directory that it needs is gone and no directory may be there."""
     assert bare.nvshare("up", "--sim", "t4:1", "--detach").returncode == 0
     pid = bare.state().pid

@@ -96,7 +96,8 @@ def test_each_gets_his_own_and_a_ceiling_holds(users: Place) -> None:
     ]
     assert told(jobs[0], "train: ") == (
         f"nvshare: user-{ALICE}/train: 30 % of each GPU's time (root's ceiling for its user, not the 80 %"
-        " asked for), 1 GiB of each GPU's memory (root's ceiling for its user)"
+        " asked for, as a cap, since a share could exceed a ceiling), 1 GiB of each GPU's memory (root's"
+        " ceiling for its user)"
     )
     assert "50 % of each GPU's time (from nvshare run)" in told(jobs[1], "train: ")
     with working(jobs):
@@ -135,7 +136,9 @@ def test_a_user_changes_his_own_pods_and_no_others(users: Place) -> None:
         mine = ask(users, ALICE, "ctl", "quota", "set", "own", "--core", "12")
         assert "12 % of each GPU's time (set by its user with nvshare ctl quota set)" in mine.stdout
         more = ask(users, ALICE, "ctl", "quota", "set", "own", "--core", "90", "--policy", "share")
-        assert "30 % of each GPU's time (root's ceiling for its user, not the 90 % asked for)" in more.stdout
+        assert (
+            "30 % of each GPU's time (root's ceiling for its user, not the 90 % asked for, as" in more.stdout
+        )
         users.control.ask("PUT", f"/v1/quotas/user-{ALICE}/own", {"core_percent": 20})
         beaten = ask(users, ALICE, "ctl", "quota", "set", "own", "--core", "25").stdout
         assert "20 % of each GPU's time (set by root with nvshare ctl quota set, not the 25 %" in beaten
@@ -189,7 +192,7 @@ def test_more_pods_than_root_permits_wait(users: Place) -> None:
         third.communicate(timeout=PATIENCE_SEC)
 
 
-def test_a_users_own_node_is_told_of_roots(users: Place) -> None:
+def test_a_users_own_node_mentions_that_of_root(users: Place) -> None:
     """Where root's node has its usual place. A user namespace makes us a user who can start this Python."""
     runtime = users.directory / "r"
     runtime.mkdir(mode=0o700)
@@ -213,7 +216,27 @@ def test_a_users_own_node_is_told_of_roots(users: Place) -> None:
     assert "root's node serves this machine, too: while yours is up, `nvshare run` uses yours" in said
 
 
-def test_who_is_not_in_the_group_is_told_what_to_do(users: Place) -> None:
+def test_limits_of_a_pod_that_is_not_here_leave_out_its_users_terms(users: Place) -> None:
+    pod = f"user-{ALICE}/later"
+    assert users.nvshare("ctl", "quota", "set", pod, "--core", "90").returncode == 0
+    note = f"{pod}: if its user has a default or a ceiling, that applies too as soon as the pod runs\n"
+    try:
+        for words in (("list",), ("get", pod)):
+            assert note in users.nvshare("ctl", "quota", *words).stdout
+    finally:
+        assert users.nvshare("ctl", "quota", "unset", pod).returncode == 0
+
+
+def test_a_user_sees_the_simulated_gpus_of_roots_node(users: Place) -> None:
+    simulated = users.state().simulated
+    assert simulated is not None
+    result = ask(users, BOB, "sim", "status")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"simulated GPUs in {simulated.directory} (t4:1)" in result.stdout
+    assert ask(users, STRANGER, "sim", "status").returncode == 2, "he is not served"
+
+
+def test_a_user_outside_the_group_learns_what_to_do(users: Place) -> None:
     result = ask(users, STRANGER, "run", "--", "true")
     assert result.returncode == 5
     assert f"only the group {GROUP} may use root's node; ask root for `usermod -aG" in result.stderr

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 
 from nvshare.client.control import ControlClient
 from nvshare.wire.codec import Decoder, encode
 from nvshare.wire.dialects import V3, Dialect
 from nvshare.wire.messages import Message, MessageType
+from tests.fork_server import ROOT, ForkedProcess
 
 PATIENCE_SEC: Final = 60
 """How long a test waits for what must come; a slow machine is no failure."""
@@ -132,37 +133,47 @@ class DaemonProcess:
         self._bounds = bounds or {}
         self._options = options
         self._opened: list[Raw] = []
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | ForkedProcess | None = None
+        self._stderr: IO[str] | None = None
         self._change = threading.Condition()
         self._reader: threading.Thread | None = None
 
     def start(self) -> None:
         environment = {name: text for name, text in os.environ.items() if not name.startswith("NVSHARE_")}
         environment |= {"NVSHARE_CHECK": "1"} | self._options.get("environment", {})
-        command = [
-            *self._options.get("prefix", []),
-            sys.executable,
-            "-m",
-            self._options.get("module", "tests.node.run_daemon"),
-            json.dumps(self._bounds),
-        ]
         flags = ["--sock-dir", str(self.sock_dir), "--private-dir", str(self.private_dir)]
-        command += self._options.get("directories", flags)
-        command += self._options.get("arguments", [])
-        self.process = subprocess.Popen(
-            command,
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).resolve().parents[2],
-            preexec_fn=self._options.get("preexec_fn"),
-        )
+        arguments = [json.dumps(self._bounds), *self._options.get("directories", flags)]
+        arguments += self._options.get("arguments", [])
+        self.process, self._stderr = self._start(arguments, environment)
         started = sum("daemon started" in line for line in self.log)
-        self._reader = threading.Thread(target=self._read, args=(self.process.stderr,), daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(self._stderr,), daemon=True)
         self._reader.start()
         self.wait_log(lambda lines: sum("daemon started" in line for line in lines) > started)
 
-    def _read(self, stream: Any) -> None:
+    def _start(
+        self, arguments: list[str], environment: dict[str, str]
+    ) -> tuple[subprocess.Popen[str] | ForkedProcess, IO[str]]:
+        """The process, and its standard error."""
+        module = self._options.get("module", "tests.node.run_daemon")
+        if "prefix" not in self._options and "preexec_fn" not in self._options:
+            reading, writing = os.pipe()
+            try:
+                process = ForkedProcess(module, arguments, environment, sys.stdout.fileno(), writing)
+            finally:
+                os.close(writing)
+            return process, open(reading)
+        executed = subprocess.Popen(
+            [*self._options.get("prefix", []), sys.executable, "-m", module, *arguments],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            preexec_fn=self._options.get("preexec_fn"),
+        )
+        assert executed.stderr is not None
+        return executed, executed.stderr
+
+    def _read(self, stream: IO[str]) -> None:
         for line in stream:
             with self._change:
                 self.log.append(line.rstrip("\n"))
@@ -203,8 +214,8 @@ class DaemonProcess:
         assert self._reader is not None
         code = self.process.wait(PATIENCE_SEC)
         self._reader.join(PATIENCE_SEC)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+        assert self._stderr is not None
+        self._stderr.close()
         return code
 
     def status(self) -> dict[str, Any]:

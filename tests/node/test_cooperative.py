@@ -234,4 +234,4 @@ def test_the_first_page_loads_no_code() -> None:
     """Loading a module is a callback of many milliseconds."""
     command = [sys.executable, "-c", FIRST_PAGES]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SEC)
-    assert (result.stdout, result.stderr) == ("[]\n", "")
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr

@@ -220,7 +220,7 @@ def test_limits_change_with_the_words_that_tools_look_for(daemon: DaemonProcess)
     assert client.expect(T.UPDATE_LIMIT).memory_limit_bytes == 0
 
 
-def test_the_log_says_what_is_sent_to_whom_it_is_sent(daemon: DaemonProcess) -> None:
+def test_the_log_says_what_is_sent_and_to_which_client(daemon: DaemonProcess) -> None:
     """Two that must be told their part of the limit, and one that knows no such message."""
     told = [daemon.client("web", dialect=V2) for _ in range(2)]
     daemon.client("web", dialect=ORIGINAL)

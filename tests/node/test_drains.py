@@ -35,7 +35,7 @@ def two_gpus(open_path: Path) -> Iterator[DaemonProcess]:
         yield daemon
 
 
-def test_nobody_new_may_use_it_and_who_is_there_goes_on(two_gpus: DaemonProcess) -> None:
+def test_new_clients_are_refused_and_present_ones_continue(two_gpus: DaemonProcess) -> None:
     here = two_gpus.client("web")
     drain(two_gpus)
     assert two_gpus.connect().register("db").data == "gpu_draining"
@@ -50,7 +50,7 @@ def test_nobody_new_may_use_it_and_who_is_there_goes_on(two_gpus: DaemonProcess)
     assert two_gpus.connect().register("db").type is T.SCHED_ON
 
 
-def test_a_client_of_python_is_told(two_gpus: DaemonProcess) -> None:
+def test_a_python_client_gets_the_reason(two_gpus: DaemonProcess) -> None:
     drain(two_gpus)
     with (
         Client(gpu_key(), sock_dir=str(two_gpus.sock_dir)) as client,
@@ -60,7 +60,7 @@ def test_a_client_of_python_is_told(two_gpus: DaemonProcess) -> None:
     assert refused.value.reason == "gpu_draining"
 
 
-def test_it_lasts_over_a_restart_and_those_who_were_there_resume(open_path: Path) -> None:
+def test_it_lasts_over_a_restart_and_those_that_were_there_resume(open_path: Path) -> None:
     with running(open_path, arguments=["--gpus", GPUS]) as daemon:
         here = daemon.client("web")
         drain(daemon)  # answered when it is on disk, with who is there
@@ -100,7 +100,7 @@ def test_by_any_of_its_names(open_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["7", "all", "0,1", "GPU-none", "default", gpu_key(0)[:-1]])
-def test_what_names_no_gpu_is_told_so(two_gpus: DaemonProcess, name: str) -> None:
+def test_a_message_that_names_no_gpu_gets_an_error(two_gpus: DaemonProcess, name: str) -> None:
     for verb in ("drain", "undrain"):
         done = ctl(two_gpus, verb, name)
         assert done.returncode == 2

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from nvshare.core.events import LimitsSet
-from nvshare.core.limits import Limits
+from nvshare.core.limit_sources import LimitSources
 from nvshare.node.environment_limits import EnvironmentLimits
 from nvshare.node.limit_pauses import LimitPauses
 from nvshare.wire.dialects import V2
@@ -75,7 +75,7 @@ class Pod:
 
     def __init__(self, clients: int) -> None:
         self.clients = clients
-        self.limits = Limits()
+        self.limits = LimitSources()
         self.taken: list[int | None] = []
         self.timers: list[Callable[[], None]] = []
         dispatcher: Any = SimpleNamespace(loop=self, scheduler=self)
@@ -97,7 +97,7 @@ class Pod:
         self.timers.pop(0)()
 
 
-def test_in_a_crowd_the_newest_word_is_taken_when_the_pause_is_over() -> None:
+def test_among_many_the_newest_limit_is_taken_when_the_interval_is_over() -> None:
     crowd = Pod(100)
     crowd.say(1, 2, 3, 4)
     assert crowd.taken == [1]
@@ -111,13 +111,13 @@ def test_in_a_crowd_the_newest_word_is_taken_when_the_pause_is_over() -> None:
     assert crowd.taken == [1, 4, 6], "nothing was said for a while"
 
 
-def test_a_few_are_told_at_once() -> None:
+def test_a_few_are_sent_at_once() -> None:
     few = Pod(8)
     few.say(1, 2, 3, 3)
     assert few.taken == [1, 2, 3]
 
 
-def test_a_word_that_waits_ends_with_the_pod() -> None:
+def test_a_limit_that_waits_ends_with_the_pod() -> None:
     crowd = Pod(100)
     crowd.say(1, 2)
     crowd.environment.withdraw("pod", "uid:1")
@@ -125,7 +125,7 @@ def test_a_word_that_waits_ends_with_the_pod() -> None:
     assert crowd.taken == [1, None]
 
 
-def test_who_comes_meanwhile_is_told_what_holds(daemon: DaemonProcess) -> None:
+def test_a_client_that_comes_meanwhile_is_sent_the_current_limits(daemon: DaemonProcess) -> None:
     for _ in range(10):
         daemon.client("own")
     register(daemon, 200 * MIB)

@@ -169,7 +169,7 @@ def test_a_users_pods_take_turns_however_many_connections_each_has(world: World)
     assert max(each) - min(each) <= 2, "and a pod's connections take turns"
 
 
-def test_who_was_told_to_let_go_is_read_at_once(world: World) -> None:
+def test_a_client_that_was_dropped_is_read_at_once(world: World) -> None:
     talkers = [world.talker("pod:flood", f"flood-{number}") for number in range(500)]
     world.rounds(2)
     late, holder = talkers[333], talkers[444]

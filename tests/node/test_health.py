@@ -47,7 +47,7 @@ def test_books_are_audited_as_the_setting_says_and_never_fatally() -> None:
     assert not SAMPLED.fatal
 
 
-def test_a_new_fault_is_told_at_once_and_an_old_one_now_and_then(kept: Kept) -> None:
+def test_a_new_fault_is_reported_at_once_and_an_old_one_now_and_then(kept: Kept) -> None:
     health = Health()
     watch = HealthWatch(health)
     watch.look(1)

@@ -162,7 +162,9 @@ def test_only_the_same_process_resumes(daemon: DaemonProcess) -> None:
     assert daemon.connect().resume(former).type is T.RESUMED
 
 
-def test_who_met_a_daemon_that_wrote_nothing_down_resumes_with_the_next(daemon: DaemonProcess) -> None:
+def test_a_client_that_met_a_daemon_that_wrote_nothing_down_resumes_with_the_next(
+    daemon: DaemonProcess,
+) -> None:
     """It has the epoch of one that is in no checkpoint; what it was before is known."""
     former = daemon.client("former")
     daemon.wait_status(lambda found: found["checkpoints_written"] >= 1)
@@ -237,7 +239,7 @@ def test_a_process_in_a_pod_is_that_pods_whatever_it_says(daemon: DaemonProcess)
         status = daemon.status()
         assert status["scheduling_on"] is True
         assert status["counters"]["refused"] == {"not_permitted": 1}
-        assert status["counters"]["events"]["pod_claim_passed_over"] == 1
+        assert status["counters"]["events"]["pod_claims_ignored"] == 1
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

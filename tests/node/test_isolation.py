@@ -67,7 +67,7 @@ def test_a_waiter_that_registers_again_takes_nobody_with_it(daemon: DaemonProces
     assert counters["events"].get("callback_raised", 0) == 0
 
 
-def test_a_grant_to_who_is_being_ended_goes_to_the_next(daemon: DaemonProcess) -> None:
+def test_a_grant_to_a_client_that_is_being_ended_goes_to_the_next(daemon: DaemonProcess) -> None:
     for name in ("holder", "offender", "bystander"):
         daemon.set_quota(name, core_percent=30)
     holder, offender, bystander = (daemon.client(name) for name in ("holder", "offender", "bystander"))
@@ -107,7 +107,7 @@ def faulty(directory: Path, grant: int) -> AbstractContextManager[DaemonProcess]
     return running(directory, module="tests.node.run_faulty_daemon", environment=environment, bugs=1)
 
 
-def test_a_tell_that_raises_ends_its_receiver_and_the_gpu_goes_on(open_path: Path) -> None:
+def test_a_send_that_raises_ends_its_receiver_and_the_gpu_goes_on(open_path: Path) -> None:
     with faulty(open_path, grant=1) as daemon:
         for name in ("unlucky", "next"):
             daemon.set_quota(name, core_percent=40)
@@ -125,7 +125,7 @@ def test_a_tell_that_raises_ends_its_receiver_and_the_gpu_goes_on(open_path: Pat
         back.expect(T.LOCK_OK)
 
 
-def test_a_tell_that_raises_is_not_the_trouble_of_who_caused_it(open_path: Path) -> None:
+def test_a_send_that_raises_does_not_harm_its_cause(open_path: Path) -> None:
     """One release grants the GPU to two; telling the first of them raises."""
     with faulty(open_path, grant=2) as daemon:
         daemon.set_quota("holder", core_percent=50)

@@ -79,7 +79,7 @@ def test_all_processes_of_a_pod_end_and_no_others(daemon: DaemonProcess) -> None
         assert any("ended by the operator" in line and f"pid={one}" in line for line in daemon.log)
 
 
-def test_who_does_not_hear_sigterm_is_killed_after_the_grace(daemon: DaemonProcess) -> None:
+def test_a_client_that_does_not_hear_sigterm_is_killed_after_the_grace(daemon: DaemonProcess) -> None:
     with stranger(client_of(daemon, deaf=True), 0) as pid:
         done = ctl(daemon, "kill", str(pid), "--yes", "--grace", "0.2")
         assert done.returncode == 0, done.stderr
@@ -94,7 +94,7 @@ def test_without_a_grace_nobody_is_asked(daemon: DaemonProcess) -> None:
 
 
 @pytest.mark.parametrize("who", ["nobody/here", "1", str(1 << 40)])
-def test_who_is_no_client_is_told_so(daemon: DaemonProcess, who: str) -> None:
+def test_a_process_that_is_not_a_client_gets_an_error(daemon: DaemonProcess, who: str) -> None:
     done = ctl(daemon, "kill", who, "--yes")
     assert done.returncode == 2
     assert "nvshare ctl clients lists those" in done.stderr
@@ -140,7 +140,7 @@ def test_at_a_terminal_it_asks_first(daemon: DaemonProcess, answer: str, code: i
             os.close(inside)
             shown = read_until(terminal, b"? [y/N]")
             assert str(pid).encode() in shown
-            assert b"[/b]?[2Jx" in shown
+            assert rb"[/b]\x1b[2Jx" in shown
             assert b"\x1b[2J" not in shown
             os.write(terminal, answer.encode())
             rest = read_until(terminal, b"SIGTERM" if code == 0 else b"nothing was ended")
@@ -240,11 +240,15 @@ def hang_up_after_asking(path: Path, body: dict[str, object]) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connected:
         connected.connect(str(path))
         connected.sendall(head + raw)
-        unread = array.array("i", [1])
-        deadline = time.monotonic() + PATIENCE_SEC
-        while unread[0] and time.monotonic() < deadline:
-            fcntl.ioctl(connected, termios.TIOCOUTQ, unread)
-            time.sleep(0.01)
+        wait_until_read(connected)
+
+
+def wait_until_read(connected: socket.socket) -> None:
+    unread = array.array("i", [1])
+    deadline = time.monotonic() + PATIENCE_SEC
+    while unread[0] and time.monotonic() < deadline:
+        fcntl.ioctl(connected, termios.TIOCOUTQ, unread)
+        time.sleep(0.01)
 
 
 def test_requests_whose_sender_hangs_up_take_no_more_descriptors(daemon: DaemonProcess) -> None:
@@ -286,3 +290,91 @@ def test_a_users_requests_count_until_they_are_done(open_path: Path) -> None:
         with os.fdopen(reading, "rb", 0) as answers, stranger(act, NOBODY):
             os.close(writing)
             assert answers.read(200) == b"too many of your processes are being ended"
+
+
+USER = 62_001
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize(
+    "uids",
+    [(USER, USER, USER), (USER, 0, 0), (0, USER, USER), (0, USER, 0), (0, 0, 0)],
+    ids=["the user's", "set-uid", "saved", "for now", "root's"],
+)
+def test_a_user_ends_what_the_kernel_would_let_the_user_end(uids: tuple[int, int, int]) -> None:
+    """Real, effective and saved uid, as kill(2) sees them."""
+    with stranger(lambda: os.setresuid(*uids), 0) as pid:
+        process, pidfd = process_of(pid), os.pidfd_open(pid)
+        assert process is not None
+        reading, writing = os.pipe()
+
+        def try_it() -> None:
+            os.setuid(USER)
+            try:
+                os.kill(pid, signal.SIGURG)  # which nobody notices
+                os.write(writing, b"permitted")
+            except PermissionError:
+                os.write(writing, b"not_yours")
+
+        child = in_child(try_it)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as answer:
+            kernels = answer.read().decode()
+        os.waitpid(child, 0)
+        assert (send(process, pidfd, signal.SIGURG, by=USER) or "permitted") == kernels
+        assert send(process, pidfd, signal.SIGURG) == "", "an operator may"
+        os.close(pidfd)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_client_that_has_become_roots_is_not_its_former_users_to_end(open_path: Path) -> None:
+    """As a set-uid program does. This one does it when it is asked to end, so SIGKILL would hit root's."""
+
+    def act() -> list[Raw]:
+        os.setresuid(USER, USER, 0)
+        raws = client_of(daemon, pod="")()
+        signal.signal(signal.SIGTERM, lambda *_: os.setresuid(0, 0, 0))
+        return raws
+
+    def end(raws: list[Raw]) -> None:
+        while raws:
+            signal.pause()
+
+    with running(open_path, environment={"NVSHARE_USERS": "all"}) as daemon, stranger(act, 0, end) as pid:
+        process = process_of(pid)
+        assert process is not None
+        body = {"processes": [process._asdict()], "grace_sec": 1}
+        reading, writing = os.pipe()
+
+        def ask() -> None:
+            control = ControlClient(daemon.private_dir, users_socket=daemon.path)
+            answers = [control.ask("POST", "/v1/kills", body)["processes"][0]["outcome"] for _ in range(2)]
+            os.write(writing, " ".join(answers).encode())
+
+        with os.fdopen(reading, "rb", 0) as answers, stranger(ask, USER):
+            os.close(writing)
+            assert answers.read(200) == b"not_yours not_yours", "at the SIGKILL, and from then on"
+        assert alive(pid)
+        assert daemon.counters()["killed"]["operator"] == 0
+        [ended] = daemon.control.ask("POST", "/v1/kills", body | {"grace_sec": 0})["processes"]
+        assert (ended["outcome"], ended_by(pid)) == ("killed", signal.SIGKILL)
+
+
+def test_a_request_that_the_end_of_the_daemon_interrupts_hears_of_it(open_path: Path) -> None:
+    with running(open_path) as daemon, stranger(client_of(daemon, deaf=True), 0) as pid:
+        process = process_of(pid)
+        assert process is not None
+        raw = json.dumps({"processes": [process._asdict()], "grace_sec": 300}).encode()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(PATIENCE_SEC)
+            asking.connect(str(daemon.control.path))
+            head = b"POST /v1/kills HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(raw)
+            asking.sendall(head + raw)
+            wait_until_read(asking)
+            daemon.status()
+            assert daemon.stop() == 0
+            answer = b""
+            while data := asking.recv(65_536):
+                answer += data
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"the daemon ends" in answer

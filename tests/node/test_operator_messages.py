@@ -70,7 +70,7 @@ def test_the_order_is_kept_while_one_is_looked_for(monkeypatch: pytest.MonkeyPat
     asyncio.run(live())
 
 
-def test_who_may_have_been_in_a_container_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_may_have_been_in_a_container_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_messages, "others_in_containers", lambda _own: True)
 
     async def live() -> None:
@@ -83,7 +83,7 @@ def test_who_may_have_been_in_a_container_is_refused(monkeypatch: pytest.MonkeyP
     asyncio.run(live())
 
 
-def test_those_who_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_messages, "others_in_containers", lambda _own: False)
 
     async def live() -> None:

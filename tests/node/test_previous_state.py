@@ -39,7 +39,9 @@ def limits(daemon: DaemonProcess, pod: str) -> dict[str, object]:
     return found
 
 
-def test_who_registered_just_before_the_daemon_was_killed_is_expected(daemon: DaemonProcess) -> None:
+def test_a_client_that_registered_just_before_the_daemon_was_killed_is_expected(
+    daemon: DaemonProcess,
+) -> None:
     """Its sibling was leased the whole limit: 18 of 10 GiB in all."""
     daemon.set_quota("pair", memory_bytes=10 * GIB)
     first, second = daemon.client("pair"), daemon.client("pair")
@@ -167,7 +169,7 @@ def test_lines_that_cannot_be_used_are_left_out(daemon: DaemonProcess) -> None:
     assert daemon.connect().resume(kept).type is T.RESUMED
 
 
-def test_a_word_that_nobody_could_have_said_is_left_out_alone(daemon: DaemonProcess) -> None:
+def test_only_an_impossible_limit_is_left_out(daemon: DaemonProcess) -> None:
     daemon.set_quota("before", core_percent=30)
     kept = daemon.client("kept")
     daemon.kill()
@@ -210,7 +212,7 @@ def test_an_environment_may_state_any_number(daemon: DaemonProcess) -> None:
     assert daemon.connect().resume(raw).type is T.RESUMED
 
 
-def test_that_it_is_ignored_is_told(daemon: DaemonProcess) -> None:
+def test_that_it_is_ignored_is_reported(daemon: DaemonProcess) -> None:
     daemon.set_quota("pod", core_percent=10)
     daemon.kill()
     a_checkpoint(daemon.private_dir, 1, 80)

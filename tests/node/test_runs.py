@@ -7,12 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nvshare.client.control import Rejected
-from tests.node.harness import DaemonProcess
+from nvshare.client.control import ControlClient, NotPermitted, Rejected
+from nvshare.node import checkpoint
+from tests.hostile.strangers import stranger
+from tests.node.harness import DaemonProcess, Raw, gpu_key, running
 
 WORKER = """
 import sys
@@ -108,6 +111,21 @@ def test_a_process_that_registers_again_leaves_its_earlier_pod(daemon: DaemonPro
     assert daemon.control.ask("GET", "/v1/quotas")["quotas"] == []
 
 
+@pytest.mark.parametrize("body", [{"memory_bytes": -1}, {"core_percent": 101}, {"policy": "fair"}], ids=repr)
+def test_a_run_that_is_rejected_leaves_nothing(daemon: DaemonProcess, body: dict[str, Any]) -> None:
+    with pytest.raises(Rejected):
+        daemon.control.ask("POST", "/v1/runs", {"pid": os.getpid(), "pod": "job", **body})
+    daemon.set_quota("job", core_percent=30)
+    assert [set(row["said"]) for row in quotas(daemon)] == [{"ctl"}]
+    daemon.wait_status(lambda status: bool(status["checkpoint_current"]))
+    assert b'"runs":[]' in (daemon.private_dir / checkpoint.FILE).read_bytes()
+
+
+def quotas(daemon: DaemonProcess) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = daemon.control.ask("GET", "/v1/quotas")["quotas"]
+    return found
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's runs have cgroups")
 def test_a_job_that_goes_to_the_background_stays_in_its_pod_before_it_uses_a_gpu(
     daemon: DaemonProcess,
@@ -137,3 +155,66 @@ def test_a_job_that_goes_to_the_background_stays_in_its_pod_before_it_uses_a_gpu
         [client] = daemon.control.ask("GET", "/v1/clients")["clients"]
         assert client["pod"] == "default/job"
         assert limits(daemon)["core_percent"] == 25
+
+
+USER = 62_001
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[DaemonProcess]:
+    settings = {"NVSHARE_USERS": "all", "NVSHARE_USER_CEILINGS": f"{USER}:core=30"}
+    with running(path, environment=settings) as daemon:
+        yield daemon
+
+
+def start_run(daemon: DaemonProcess, **body: Any) -> dict[str, Any]:
+    """As a user does it."""
+    control = ControlClient(daemon.private_dir, users_socket=daemon.path)
+    return control.ask("POST", "/v1/runs", {"pid": os.getpid(), "pod": "mine", **body})
+
+
+def registered(daemon: DaemonProcess) -> Raw:
+    raw = Raw(daemon.path)
+    raw.register("", gpu_key())
+    return raw
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's node serves users")
+def test_what_root_runs_stays_within_roots_limits(open_path: Path) -> None:
+    """A user's run in it used to announce limits that did not hold."""
+    reading, writing = os.pipe()
+    with serving(open_path) as daemon:
+        daemon.control.ask("POST", "/v1/runs", {"pid": os.getpid(), "pod": "job", "core_percent": 10})
+
+        def act() -> Raw:
+            try:
+                os.write(writing, str(start_run(daemon, core_percent=20)).encode())
+            except NotPermitted as error:
+                os.write(writing, str(error).encode())
+            return registered(daemon)
+
+        with os.fdopen(reading, "rb", 0) as answer, stranger(act, USER):
+            os.close(writing)
+            assert b"you are in the pod default/job, which root started by nvshare run" in answer.read(400)
+            [row] = daemon.control.ask("GET", "/v1/clients")["clients"]
+            assert (row["pod"], row["core_percent"]) == ("default/job", 10)
+            pods = [row["pod"] for row in daemon.control.ask("GET", "/v1/quotas")["quotas"]]
+            assert pods == ["default/job"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's node serves users")
+@pytest.mark.parametrize(("uid", "percent"), [(USER, 20), (0, 100)], ids=["the user's", "root's"])
+def test_who_becomes_root_leaves_the_users_run(open_path: Path, uid: int, percent: int) -> None:
+    """As a set-uid program does."""
+    with serving(open_path) as daemon:
+
+        def act() -> Raw:
+            os.setresuid(USER, USER, 0)
+            start_run(daemon, core_percent=20)
+            os.setresuid(uid, uid, 0)
+            return registered(daemon)
+
+        with stranger(act, 0) as pid:
+            [row] = daemon.control.ask("GET", "/v1/clients")["clients"]
+            pod = f"user-{USER}/mine" if uid else f"process:{pid}:"
+            assert (row["pod"].startswith(pod), row["core_percent"]) == (True, percent)

@@ -71,6 +71,28 @@ def test_a_user_has_a_number_of_requests_and_root_has_none_here(serving: DaemonP
     assert (status, "control.sock" in str(answer["error"])) == (403, True)
 
 
+@pytest.mark.parametrize("uid", [(1 << 31) - 1, 1 << 31, (1 << 32) - 2])
+def test_a_user_is_one_whatever_the_number(open_path: Path, uid: int) -> None:
+    """From 2^31 on they were negative, had no ceiling, and were told to be root."""
+    environment = {"NVSHARE_USERS": "all", "NVSHARE_USER_CEILINGS": f"{uid}:core=30"}
+    with running(open_path, environment=environment) as daemon:
+
+        def act() -> Raw:
+            raw = Raw(daemon.path)
+            raw.register("", gpu_key())
+            return raw
+
+        with stranger(act, uid):
+            [row] = daemon.control.ask("GET", "/v1/clients")["clients"]
+            assert (row["uid"], row["core_percent"]) == (uid, 30)
+            [(status, answer)] = as_user(daemon.path, "GET /v1/status", uid=uid)
+            assert (status, answer["namespace"], answer["clients"]) == (200, f"user-{uid}", 1)
+            daemon.kill()
+            daemon.start()
+            [back] = daemon.control.ask("GET", "/v1/clients")["expected_back"]
+            assert back["uid"] == uid, "the journal has it"
+
+
 def test_what_is_for_root_is_not_there(serving: DaemonProcess) -> None:
     for text in ("GET /v1/token", "PUT /v1/scheduling", "DELETE /v1/drains/0"):
         [(status, answer)] = as_user(serving.path, text, uid=USER + len(text))
@@ -78,7 +100,7 @@ def test_what_is_for_root_is_not_there(serving: DaemonProcess) -> None:
     assert serving.status()["scheduling_on"]
 
 
-def test_who_does_not_say_what_he_wants_takes_nobodys_place(serving: DaemonProcess) -> None:
+def test_a_silent_connection_takes_nobodys_place(serving: DaemonProcess) -> None:
     """His third connection is refused, and the others end by themselves."""
 
     def hold() -> list[socket.socket]:

@@ -58,7 +58,7 @@ def test_the_first_entry_that_fits_decides_on_each_figure() -> None:
     assert users.ceiling(0, NOBODY) == Terms(), "root is bound by none of it"
 
 
-def test_who_sheds_a_group_does_not_shed_its_ceiling() -> None:
+def test_a_process_that_sheds_a_group_keeps_its_ceiling() -> None:
     """The user database knows him as a member, whatever groups his process has."""
     user = next(user for user in pwd.getpwall() if user.pw_uid)
     group = grp.getgrgid(user.pw_gid)
@@ -66,11 +66,15 @@ def test_who_sheds_a_group_does_not_shed_its_ceiling() -> None:
     assert users.ceiling(user.pw_uid, NOBODY).core_percent == 30
 
 
-def test_a_name_that_nobody_knows_is_told_and_fits_nobody() -> None:
+def test_a_name_that_nobody_knows_is_reported_and_fits_nobody() -> None:
     ceilings = "no-such-user:core=30;@no-such-group:core=30"
     config = load({}, {"NVSHARE_USER_CEILINGS": ceilings}, None)
     assert "no user is called 'no-such-user'" in config.warnings
     assert "no group is called 'no-such-group'" in config.warnings
+    assert look_up("no-such-group", "", "")[1] == [
+        "no group is called 'no-such-group', so root's node serves root alone"
+    ]
+    assert look_up("nvshare", "", "")[1] == [], "the default"
     assert config.users.ceiling(os.getuid() + 1, NOBODY) == Terms()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nvshare.pods.cgroups import HOST, NESTED_RUNS_MAX, Place, place_of, run_cgroups_of
+from nvshare.pods.tenant_name import TenantName
 
 UID = "0d4a5b6c-1111-2222-3333-444455556666"
 UNDER = UID.replace("-", "_")
@@ -12,29 +13,87 @@ OTHER = "ffffffff-1111-2222-3333-444455556666"
 BOX = "a" * 64
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        f"/kubepods/pod{UID}/{BOX}",
-        f"/kubepods/besteffort/pod{UID}/{BOX}",
-        f"/kubepods/burstable/pod{UID}",
-        f"/kubepods.slice/kubepods-pod{UNDER}.slice/cri-containerd-{BOX}.scope",
-        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UNDER}.slice/crio-{BOX}.scope",
+STATIC = "0123456789abcdef0123456789abcdef"  # the UID of a static pod is a hash of its manifest
+INNER = "b" * 64
+FORMS = {
+    "cgroupfs": (f"/kubepods/pod{UID}/{BOX}", UID, BOX),
+    "cgroupfs, best effort": (f"/kubepods/besteffort/pod{UID}/{BOX}", UID, BOX),
+    "cgroupfs, burstable": (f"/kubepods/burstable/pod{UID}/{BOX}", UID, BOX),
+    "cgroupfs, the pod itself": (f"/kubepods/burstable/pod{UID}", UID, ""),
+    "cgroupfs, static pod": (f"/kubepods/burstable/pod{STATIC}/{BOX}", STATIC, BOX),
+    "cgroupfs, kind": (f"/kubelet/kubepods/burstable/pod{UID}/{BOX}", UID, BOX),
+    "systemd, docker": (f"/kubepods.slice/kubepods-pod{UNDER}.slice/docker-{BOX}.scope", UID, BOX),
+    "systemd, containerd": (
+        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UNDER}.slice/cri-containerd-{BOX}.scope",
+        UID,
+        BOX,
+    ),
+    "systemd, CRI-O": (f"/kubepods.slice/kubepods-pod{UNDER}.slice/crio-{BOX}.scope", UID, BOX),
+    "systemd, CRI-O, a cgroup below": (
+        f"/kubepods.slice/kubepods-pod{UNDER}.slice/crio-{BOX}.scope/container",
+        UID,
+        BOX,
+    ),
+    "systemd, CRI-O's monitor": (
+        f"/kubepods.slice/kubepods-pod{UNDER}.slice/crio-conmon-{BOX}.scope",
+        UID,
+        BOX,
+    ),
+    "systemd, the pod itself": (
         f"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UNDER}.slice",
-        f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UNDER}.slice/x.scope",
+        UID,
+        "",
+    ),
+    "systemd, static pod": (
+        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{STATIC}.slice/crio-{BOX}.scope",
+        STATIC,
+        BOX,
+    ),
+    "systemd, kind": (
+        f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UNDER}.slice/cri-containerd-{BOX}.scope",
+        UID,
+        BOX,
+    ),
+    "containerd with colons": (
+        f"/system.slice/containerd.service/kubepods-burstable-pod{UNDER}.slice:cri-containerd:{BOX}",
+        UID,
+        BOX,
+    ),
+    "containerd with colons, at the root": (f"/kubepods-pod{UNDER}.slice:cri-containerd:{BOX}", UID, BOX),
+    "reader in a cgroup namespace": (
         f"/../../kubepods-burstable-pod{UNDER}.slice/cri-containerd-{BOX}.scope",
-        f"/kubepods/pod{UID}/{BOX}/kubepods/pod{OTHER}/{BOX}",
+        UID,
+        BOX,
+    ),
+    "reader in a cgroup namespace, cgroupfs": (f"/../../../kubepods/burstable/pod{UID}/{BOX}", UID, BOX),
+    "reader in a cgroup namespace, beside it": (f"/../../pod{UID}/{BOX}", UID, BOX),
+    "reader in a cgroup namespace, kind": (
+        f"/../../kubelet-kubepods-burstable-pod{UNDER}.slice/cri-containerd-{BOX}.scope",
+        UID,
+        BOX,
+    ),
+    "container in a container": (f"/kubepods/pod{UID}/{BOX}/docker/{INNER}", UID, BOX),
+    "imitated pod in a pod": (f"/kubepods/pod{UID}/{BOX}/kubepods/pod{OTHER}/{INNER}", UID, BOX),
+    "imitated slice in a pod": (
         f"/kubepods.slice/kubepods-pod{UNDER}.slice/cri-containerd-{BOX}.scope/kubepods-pod{OTHER}.slice",
-    ],
-)
-@pytest.mark.parametrize("line", ["0::{}", "4:memory:{}\n3:cpu:/", "9:name=systemd:/\n4:memory:{}"])
-def test_the_first_pod_from_the_root(path: str, line: str) -> None:
-    assert place_of(line.format(path) + "\n") == Place(pod_uid=UID)
+        UID,
+        BOX,
+    ),
+}
+"""How the kernel shows a process of a pod: path, UID of the pod, id of the container."""
+FILES = {
+    "version 2": "0::{}\n",
+    "version 1": "4:memory:{0}\n3:cpu,cpuacct:{0}\n",
+    "version 1, another controller at the root first": "13:rdma:/\n12:misc:/\n4:memory:{}\n",
+    "both versions": "9:name=systemd:/\n4:memory:{0}\n0::/\n",
+}
 
 
-def test_a_static_pods_uid_has_no_dashes() -> None:
-    uid = "0123456789abcdef0123456789abcdef"
-    assert place_of(f"0::/kubepods/burstable/pod{uid}/{BOX}") == Place(pod_uid=uid)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("file", FILES)
+def test_the_first_pod_from_the_root_and_the_container_in_it(form: str, file: str) -> None:
+    path, pod_uid, container = FORMS[form]
+    assert place_of(FILES[file].format(path)) == Place(pod_uid, container)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +107,11 @@ def test_a_static_pods_uid_has_no_dashes() -> None:
         ("/machine.slice/systemd-nspawn@web.service/payload", "web"),
         (f"/docker/{BOX}/kubepods/pod{OTHER}", BOX),
         (f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{BOX}.scope", f"user-1000/{BOX}"),
+        ("/user.slice/user-1000.slice/user@1000.service/user-0.slice/machine-x.scope", "user-1000/x"),
+        ("/user.slice/user-1000.slice/user.slice/user-7.slice/machine-x.scope", "user-1000/x"),
+        ("/user.slice/user-1000.slice/machine-x.scope/user-7.slice/machine-y.scope", "user-1000/x"),
+        ("/user.slice/odd/user-7.slice/machine-x.scope", "user/x"),
+        ("/user.slice/user-007.slice/machine-x.scope", "user/x"),
     ],
 )
 def test_a_container_outside_kubernetes(path: str, container: str) -> None:
@@ -79,9 +143,45 @@ def test_only_a_line_feed_ends_a_line(separator: str) -> None:
     forged = f"{home}/x{separator}0::/kubepods/pod{OTHER}"
     assert place_of(f"{forged}/{BOX}\n") == Place(container=f"user-1000/{BOX}")
     assert place_of(f"{forged}\n") == HOST
-    assert run_cgroups_of(f"{home}/x{separator}0::/nvshare-run-1-2\n") == (
-        f":/user.slice/user-1000.slice/user@1000.service/x{separator}0::/nvshare-run-1-2",
-    )
+    assert run_cgroups_of(f"{home}/x{separator}0::/nvshare-run-1-2\n") == ()
+    assert run_cgroups_of(f"0::/nvshare-run-1-2/x{separator}\n") == (":/nvshare-run-1-2",)
+
+
+NAMES = {
+    "not UTF-8": (b"\xff\xfe", "=FF=FE"),
+    "a surrogate": ("\ud800".encode(errors="surrogatepass"), "=ED=A0=80"),
+    "control characters": (b"\x1b[2J\t\r", "=1B=5B2J=09=0D"),
+    "a separator of lines": ("\u2028".encode(), "=E2=80=A8"),
+    "as systemd escapes": (b"my\\x2dbox", "my=5Cx2dbox"),
+    "the escape itself": (b"=FF", "=3DFF"),
+    "as long as any": (b"\xff" * 64, "=FF" * 64),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_containers_name_becomes_plain_text_that_people_can_write(name: str) -> None:
+    raw, spelt = NAMES[name]
+    for user, prefix in (("", ""), ("user.slice/user-4294967294.slice/", "user-4294967294/")):
+        text = b"0::/%smachine-%s.scope\n" % (user.encode(), raw)
+        place = place_of(text.decode(errors="surrogateescape"))
+        assert place == Place(container=prefix + spelt)
+        tenant = TenantName.of_place(place)
+        assert tenant is not None
+        assert TenantName.parse(tenant.key) == tenant
+        assert tenant.key.isascii()
+        assert tenant.key.isprintable()
+
+
+def test_a_name_longer_than_any_machines_is_no_container() -> None:
+    assert place_of(f"0::/machine-{'x' * 65}.scope\n") == HOST
+
+
+@pytest.mark.parametrize(
+    ("container", "uid"),
+    [("user-1000/x", 1000), ("user-0/x", 0), ("user/x", None), ("x", None), ("user-1000", None), ("", None)],
+)
+def test_the_user_in_whose_slice_a_container_is(container: str, uid: int | None) -> None:
+    assert Place(container=container).slice_uid == uid
 
 
 def test_nonsense_is_nowhere() -> None:

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 import pytest
 
 from nvshare.pods import peer as peer_module
+from nvshare.pods import tenancy as tenancy_module
 from nvshare.pods.cgroups import HOST, Place
 from nvshare.pods.peer import (
+    ANCESTORS_MAX,
+    UNKNOWN_UID,
     IdentityError,
     Peer,
     Process,
@@ -47,7 +50,7 @@ def own() -> Process:
 
 
 @pytest.mark.parametrize("kernel_gives_pidfd", [True, False])
-def test_the_peer_is_told_by_the_kernel(
+def test_the_kernel_identifies_the_peer(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, kernel_gives_pidfd: bool
 ) -> None:
     if not kernel_gives_pidfd:
@@ -128,6 +131,25 @@ def test_ancestors_lead_to_a_registered_run() -> None:
     assert tenant_of(tenancy, peer, "", "", trusted=False)[0].startswith("process:")
 
 
+def test_a_run_is_found_over_a_hundred_generations() -> None:
+    code = "import os, sys; depth = int(sys.argv[1])\nwhile depth and not os.fork():\n    depth -= 1\n"
+    code += "if depth:\n    os.wait()\nelse:\n    print(os.getpid(), flush=True); sys.stdin.read()"
+    for depth, tenant in ((100, "default/job"), (ANCESTORS_MAX, "process:")):
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(depth)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as run:
+            assert run.stdin is not None
+            assert run.stdout is not None
+            youngest, eldest = process_of(int(run.stdout.readline())), process_of(run.pid)
+            assert youngest is not None
+            assert eldest is not None
+            tenancy = Tenancy()
+            tenancy.add_run(eldest, Run("default/job"))
+            found, _ = tenant_of(tenancy, Peer(youngest, 1000, HOST), "", "", trusted=False)
+            assert found.startswith(tenant), "documented, and bounded"
+            run.stdin.close()
+
+
 def test_a_reused_pid_of_a_run_is_nobodys_ancestor() -> None:
     tenancy = Tenancy()
     parent = ancestors(own())[1]
@@ -183,7 +205,9 @@ def test_a_pod_of_two_runs_is_over_with_the_second() -> None:
         (HOST, True, "../../secrets", "process:1:2", True),
     ],
 )
-def test_whose_word_counts(place: Place, trusted: bool, said: str, tenant: str, passed_over: bool) -> None:
+def test_which_source_of_a_tenant_counts(
+    place: Place, trusted: bool, said: str, tenant: str, passed_over: bool
+) -> None:
     peer = Peer(Process(1, 2), 0, place)
     assert tenant_of(Tenancy(), peer, "", said, trusted) == (tenant, passed_over)
 
@@ -209,13 +233,57 @@ def test_pods_as_people_write_them(text: str, pod: str | None) -> None:
 
 
 def test_a_users_pod_is_joined_by_nobody_else() -> None:
-    """Who becomes another user below his run is not his; root is, whom he can only be by his own doing."""
+    """Whoever becomes another user below his run is not his, not even root; nor is somebody unknown."""
     tenancy = Tenancy()
     tenancy.add_run(own(), Run("user-1000/job"))
-    for uid, tenant in ((1000, "user-1000/job"), (0, "user-1000/job"), (1001, f"process:{own().pid}:")):
-        assert tenant_of(tenancy, Peer(own(), uid, HOST), "", "", trusted=False)[0].startswith(tenant)
-    tenancy.add_run(own(), Run("default/job"))
-    assert tenant_of(tenancy, Peer(own(), 1001, HOST), "", "", trusted=False)[0] == "default/job", "root's is"
+    itself = f"process:{own().pid}:{own().start_ticks}"
+    tenants = {1000: "user-1000/job", 1001: itself, 0: itself, UNKNOWN_UID: itself}
+    for uid, tenant in tenants.items():
+        assert tenant_of(tenancy, Peer(own(), uid, HOST), "", "", trusted=False)[0] == tenant
+    for run in (Run("default/job"), Run("user-1000/job", operators=True)):
+        tenancy.add_run(own(), run)
+        for uid in tenants:
+            found, _ = tenant_of(tenancy, Peer(own(), uid, HOST), "", "", trusted=False)
+            assert found == run.pod, "root's is joined by all"
+
+
+def test_the_nearest_run_counts_by_cgroup_or_by_ancestor(monkeypatch: pytest.MonkeyPatch) -> None:
+    outer, inner = Process(10, 1), Process(20, 2)
+    cgroup = "freezer:/nvshare-run-10-1"
+    peer = Peer(Process(30, 3), 1000, HOST, (cgroup,))
+    chain = [peer.process, inner, outer]
+    monkeypatch.setattr(tenancy_module, "ancestors", lambda _process: chain)
+    tenancy = Tenancy()
+    tenancy.add_run(outer, Run("default/outer", cgroup, operators=True))
+    tenancy.add_run(inner, Run("user-1000/inner"))
+    monkeypatch.setattr(tenancy_module, "run_cgroups_around", lambda _process: (cgroup,))
+    assert tenant_of(tenancy, peer, "", "", trusted=False)[0] == "user-1000/inner"
+    stranger = peer._replace(uid=1001)
+    assert tenant_of(tenancy, stranger, "", "", trusted=False)[0] == "default/outer", "the inner is not his"
+    # Left behind in the cgroup, and adopted by a run around that of the cgroup.
+    monkeypatch.setattr(tenancy_module, "run_cgroups_around", lambda _process: ())
+    assert tenant_of(tenancy, peer, "", "", trusted=False)[0] == "default/outer"
+
+
+def test_a_run_without_a_cgroup_does_not_take_that_of_the_run_around_it() -> None:
+    tenancy = Tenancy()
+    cgroup = "freezer:/nvshare-run-1-1"
+    tenancy.add_run(Process(1, 1), Run("default/outer", cgroup))
+    tenancy.add_run(Process(2, 2), Run("default/inner", cgroup))
+    peer = Peer(Process(10, 20), 0, HOST, (cgroup,))
+    assert tenant_of(tenancy, peer, "", "", trusted=False)[0] == "default/outer"
+    tenancy.end_run(Process(2, 2))
+    tenancy.forget_ended("default/inner")
+    assert tenant_of(tenancy, peer, "", "", trusted=False)[0] == "default/outer"
+
+
+def test_a_cgroup_of_a_users_run_takes_nobody_else() -> None:
+    tenancy = Tenancy()
+    cgroup = "freezer:/nvshare-run-1-1"
+    tenancy.add_run(Process(1, 1), Run("user-1000/job", cgroup))
+    for uid, tenant in ((1000, "user-1000/job"), (0, "process:10:20"), (1001, "process:10:20")):
+        peer = Peer(Process(10, 20), uid, HOST, (cgroup,))
+        assert tenant_of(tenancy, peer, "", "", trusted=False)[0] == tenant
 
 
 @pytest.mark.parametrize("many", [0, 3, 400])

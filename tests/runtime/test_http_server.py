@@ -163,7 +163,7 @@ def test_all_places_answering_make_the_next_wait() -> None:
     ],
     ids=["binary", "no version", "odd version", "long header", "bad chunk"],
 )
-def test_broken_ones_are_told_and_disturb_nobody(raw: bytes) -> None:
+def test_broken_ones_are_reported_and_disturb_nobody(raw: bytes) -> None:
     async def work() -> None:
         port = Port()
         reader, writer = await port.open()

@@ -38,7 +38,7 @@ def test_asking_during_a_reading_means_one_more_and_the_last_counts() -> None:
     assert len(readings) == 2
 
 
-def test_whatever_is_wrong_is_told() -> None:
+def test_whatever_is_wrong_is_reported() -> None:
     def read() -> Config:
         raise ZeroDivisionError("of the file's own kind")
 

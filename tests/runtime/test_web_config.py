@@ -172,7 +172,7 @@ def test_reading_again_never_opens_the_port(tmp_path: Path, good: str, bad: str 
     asyncio.run(check())
 
 
-def test_a_key_that_everybody_can_read_is_told(tmp_path: Path) -> None:
+def test_a_key_that_everybody_can_read_is_reported(tmp_path: Path) -> None:
     make_certificate(tmp_path)
     key = tmp_path / "key.pem"
     path = write(tmp_path / "web.yml", TLS % "")

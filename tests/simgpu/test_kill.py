@@ -78,7 +78,9 @@ def test_the_state_is_whole_after_each_of_3000_kills(sim: Any, tmp_path: Path) -
     crash(sim, tmp_path / "own", 3000)
 
 
-def test_who_waits_for_a_card_is_not_forgotten_when_another_waiter_dies(sim: Any, tmp_path: Path) -> None:
+def test_a_process_that_waits_for_a_card_is_not_forgotten_when_another_waiter_dies(
+    sim: Any, tmp_path: Path
+) -> None:
     """The one that was woken is killed before it can pass that on: native/simgpu/tests/lost_wake.c."""
     assert sim.run(sim.program("lost_wake"), str(tmp_path / "own")) == "PASS\n"
 
