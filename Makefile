@@ -24,12 +24,15 @@ install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "nvshar
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml constraints.txt
+PROTOS := $(wildcard src/nvshare/pods/kubelet/*.proto)
+
+# Installing makes the messages of the kubelet's interfaces from the .proto files: see setup.py.
+$(READY): pyproject.toml constraints.txt setup.py $(PROTOS)
 	@command -v $(PYTHON) >/dev/null || { echo "nvshare needs Python 3.11 or newer as '$(PYTHON)'; or: make PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nvshare needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { $(call install,python3-venv,to make $(VENV)); $(PYTHON) -m venv $(VENV); }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools grpcio-tools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,k8s]'
 	@touch $@
 
 # Compiled if that is there and fresh (`make compiled`): nobody waits two minutes for a demo.
@@ -214,4 +217,5 @@ mutants: $(READY) test-programs prometheus ## small changes to the code, one at 
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.svg
+	rm -f src/nvshare/pods/kubelet/*_pb2.py*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

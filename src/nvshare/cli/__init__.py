@@ -16,6 +16,7 @@ from nvshare import __version__
 # name -> one-line help, so that `nvshare --help` imports no command's dependencies.
 COMMANDS: Final[dict[str, str]] = {
     "ctl": "Look into the daemon, change quotas, drain GPUs.",
+    "device-plugin": "Offer parts of this node's GPUs to the kubelet.",
     "demo": "Show six tenants that share GPUs.",
     "down": "End the node that `nvshare up` started.",
     "run": "Run a command with a part of a GPU.",
@@ -75,7 +76,7 @@ def main(context: click.Context) -> None:
       nvshare ctl clients
       nvshare down
     """
-    if context.invoked_subcommand != "scheduler":  # which says it in its log
+    if context.invoked_subcommand not in ("scheduler", "device-plugin"):  # which say it in their logs
         _warn_of_misspelt_variables()
 
 

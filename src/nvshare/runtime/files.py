@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 KEPT_ASIDE: Final = 3
+PRIVATE_FILE_MODE: Final = 0o600
 _KINDS: Final = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISDIR, "a directory"),
@@ -53,15 +54,16 @@ def read(path: Path, bytes_max: int) -> bytes:
     return raw
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes, mode: int = PRIVATE_FILE_MODE) -> None:
     """Rule 2: on disk when this returns. Raises OSError."""
     beginning = path.with_name(f".{path.name}.new")
     beginning.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(beginning, flags, 0o600)
+    descriptor = os.open(beginning, flags, PRIVATE_FILE_MODE)
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             file.write(content)
+        os.fchmod(descriptor, mode)
         os.fsync(descriptor)
         beginning.rename(path)
     except BaseException:
@@ -82,7 +84,7 @@ def replace(path: Path, content: bytes) -> int:
     beginning = path.with_name(f".{path.name}.new")
     beginning.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(beginning, flags, 0o600)
+    descriptor = os.open(beginning, flags, PRIVATE_FILE_MODE)
     try:
         if os.write(descriptor, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -33,6 +33,7 @@ LINE_BYTES_MAX: Final = 4 << 20
 _ERROR_BYTES_MAX: Final = 1 << 20
 _READ_BYTES: Final = 65_536
 _SHOWN: Final = 200
+_JSON: Final = "application/json"
 _KEEPALIVE: Final = (  # a connection that is silent for 15 s is probed, and ended 15 s later
     (socket.TCP_KEEPIDLE, 15),
     (socket.TCP_KEEPINTVL, 5),
@@ -67,7 +68,11 @@ class ApiClient:
         return self._whole(self._ask("GET", path, accept))
 
     def post(self, path: str, body: bytes) -> bytes:
-        return self._whole(self._ask("POST", path, "application/json", body))
+        return self._whole(self._ask("POST", path, _JSON, body))
+
+    def merge_patch(self, path: str, body: bytes) -> bytes:
+        """Members of ``body`` replace those of the object, null removes them. Raises ApiError."""
+        return self._whole(self._ask("PATCH", path, _JSON, body, "application/merge-patch+json"))
 
     def lines(
         self, path: str, accept: str, idle_sec: float, begun: Callable[[], None]
@@ -100,24 +105,26 @@ class ApiClient:
     # ---- inside ------------------------------------------------------------------------------
 
     def _ask(
-        self, method: str, path: str, accept: str, body: bytes | None = None
+        self, method: str, path: str, accept: str, body: bytes | None = None, body_type: str = _JSON
     ) -> tuple[http.client.HTTPResponse, socket.socket]:
         """The answer, whose body is still to be read, and its socket."""
         repeatable = self._connection is not None and method == "GET"
         try:
-            return self._ask_once(method, path, accept, body)
+            return self._ask_once(method, path, accept, body, body_type)
         except ApiError as error:
             if not repeatable or error.failure.status != NO_ANSWER:
                 raise
-        return self._ask_once(method, path, accept, body)  # the server may close a connection that is kept
+        return self._ask_once(
+            method, path, accept, body, body_type
+        )  # the server may close a connection that is kept
 
     def _ask_once(
-        self, method: str, path: str, accept: str, body: bytes | None
+        self, method: str, path: str, accept: str, body: bytes | None, body_type: str
     ) -> tuple[http.client.HTTPResponse, socket.socket]:
         endpoint = self._credentials.endpoint
         headers = {"Accept": accept, "User-Agent": f"nvshare/{__version__}"}
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = body_type
         try:
             token = self._credentials.token()
             if token:

@@ -1,0 +1,214 @@
+"""The plugin's side of the device plugin interface, on a socket in the kubelet's directory.
+
+1. Every answer comes from the tables; nothing here waits, except PreStartContainer, which may (rule 3), and
+   ListAndWatch, which is told of changes.
+2. What cannot be answered is a gRPC error that names what is wrong.
+3. A container is not started before the node has what it needs: the library, and the daemon's socket. After a
+   reboot those may come later than the kubelet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import grpc
+
+from nvshare.plugin import allocate
+from nvshare.plugin.allocate import AllocationError, Grant, Terms
+from nvshare.plugin.devices import Devices, Policy
+from nvshare.pods.kubelet import device_plugin_pb2 as messages
+from nvshare.pods.kubelet.interface import DEVICE_PLUGIN, HEALTHY, OPTIONS, UNHEALTHY, address, handlers
+from nvshare.runtime import logs
+
+START_WAIT_SEC: Final = 25.0
+"""The kubelet gives 30 s."""
+_START_LOOK_SEC: Final = 0.1
+_GRACE_SEC: Final = 0.2
+Context = Any
+
+
+class Answers:
+    """What the methods of the interface return."""
+
+    def __init__(
+        self,
+        devices: Devices,
+        terms: Terms,
+        needed: Collection[Path],
+        policy: Callable[[], Policy],
+        held: Callable[[], Collection[str]],
+        allocated: Callable[[], None],
+    ) -> None:
+        """``needed``: files without which no container starts. ``allocated`` is called after an allocation."""
+        self._devices = devices
+        self._terms = terms
+        self._needed = needed
+        self._policy = policy
+        self._held = held
+        self._allocated = allocated
+        self._streams: set[asyncio.Event] = set()
+        self.results: Counter[str] = Counter({"ok": 0, "refused": 0})
+        self.held_starts = 0
+        self.start_wait_sec = START_WAIT_SEC
+
+    @property
+    def streams(self) -> int:
+        """How many are told of changes: one, the kubelet's."""
+        return len(self._streams)
+
+    def changed(self) -> None:
+        """A device's health has changed, or there are more."""
+        for told in self._streams:
+            told.set()
+
+    def handlers(self) -> Any:
+        methods = ("GetDevicePluginOptions", "ListAndWatch", "GetPreferredAllocation", "Allocate")
+        return handlers(
+            DEVICE_PLUGIN, {name: getattr(self, _method(name)) for name in (*methods, _PRE_START)}
+        )
+
+    # ---- the methods ----------------------------------------------------------------------------
+
+    async def get_device_plugin_options(self, _request: messages.Empty, _context: Context) -> Any:
+        return options()
+
+    async def list_and_watch(self, _request: messages.Empty, _context: Context) -> AsyncIterator[Any]:
+        told = asyncio.Event()
+        self._streams.add(told)
+        try:
+            while True:
+                told.clear()
+                yield self._list()
+                await told.wait()
+        finally:
+            self._streams.discard(told)
+
+    async def get_preferred_allocation(
+        self, request: messages.PreferredAllocationRequest, context: Context
+    ) -> Any:
+        answer = messages.PreferredAllocationResponse()
+        for wish in request.container_requests:
+            available, required = wish.available_deviceIDs, wish.must_include_deviceIDs
+            strange = sorted(set(required) - set(available))
+            if strange:
+                await _refuse(context, f"device {strange[0]!r} must be included, but is not available")
+            chosen = self._devices.preferred(
+                available, required, wish.allocation_size, self._held(), self._policy()
+            )
+            answer.container_responses.add(deviceIDs=chosen)
+        return answer
+
+    async def allocate(self, request: messages.AllocateRequest, context: Context) -> Any:
+        asked = [list(container.devices_ids) for container in request.container_requests]
+        try:
+            grants = allocate.grants(asked, self._devices, self._terms)
+        except AllocationError as error:
+            self.results["refused"] += 1
+            logs.warning("allocation refused", why=error)
+            await _refuse(context, str(error))
+        self.results["ok"] += 1
+        for ids in asked:
+            logs.info("allocated", devices=",".join(ids))
+        self._allocated()
+        return messages.AllocateResponse(container_responses=map(_as_message, grants))
+
+    async def pre_start_container(self, _request: messages.PreStartContainerRequest, context: Context) -> Any:
+        until = asyncio.get_running_loop().time() + self.start_wait_sec
+        missing = _missing(self._needed)
+        self.held_starts += bool(missing)
+        while missing:
+            if asyncio.get_running_loop().time() >= until:
+                why = f"{missing} is not there yet, so the container would run without its limits"
+                logs.warning("container start refused", why=why)
+                await context.abort(
+                    grpc.StatusCode.UNAVAILABLE, f"nvshare: {why}; is nvshare-scheduler running?"
+                )
+            await asyncio.sleep(_START_LOOK_SEC)
+            missing = _missing(self._needed)
+        return messages.PreStartContainerResponse()
+
+    def _list(self) -> messages.ListAndWatchResponse:
+        answer = messages.ListAndWatchResponse()
+        for device in self._devices.devices():
+            row = answer.devices.add(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)
+            if device.numa_node is not None:
+                row.topology.nodes.add(ID=device.numa_node)
+        return answer
+
+
+_PRE_START: Final = "PreStartContainer"
+
+
+def _method(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def options() -> messages.DevicePluginOptions:
+    return messages.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+
+
+def _missing(needed: Iterable[Path]) -> Path | None:
+    for path in needed:
+        try:
+            mode = path.stat().st_mode
+        except OSError:
+            return path
+        if not (stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
+            return path
+    return None
+
+
+async def _refuse(context: Context, why: str) -> NoReturn:
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"nvshare: {why}")
+    raise AssertionError("abort returned")
+
+
+def _as_message(grant: Grant) -> messages.ContainerAllocateResponse:
+    answer = messages.ContainerAllocateResponse(envs=grant.environment)
+    for mount in grant.mounts:
+        answer.mounts.add(**mount._asdict())
+    for name in grant.cdi_devices:
+        answer.cdi_devices.add(name=name)
+    return answer
+
+
+class PluginSocket:
+    """A gRPC server on a socket, until it is closed."""
+
+    def __init__(self, path: Path, answers: Answers) -> None:
+        self._path = path
+        self._answers = answers
+        self._server: Any = None
+        self._inode = -1
+
+    async def open(self) -> None:
+        """Raises OSError. Whatever has this name is replaced."""
+        await self.close()
+        self._path.unlink(missing_ok=True)
+        server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=64)
+        server.add_generic_rpc_handlers((self._answers.handlers(),))
+        try:
+            server.add_insecure_port(address(self._path))
+        except RuntimeError as error:
+            raise OSError(f"{self._path} cannot be listened on: {error}") from error
+        await server.start()
+        self._server = server
+        self._path.chmod(0o600)  # the kubelet is root
+        self._inode = self._path.stat().st_ino
+
+    def is_there(self) -> bool:
+        """Under its name, which the kubelet is told."""
+        try:
+            return self._server is not None and self._path.stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    async def close(self) -> None:
+        if self._server is not None:
+            server, self._server = self._server, None
+            await server.stop(_GRACE_SEC)
