@@ -9,8 +9,8 @@ what runs.
 The two libraries in C are shipped in nvshare/lib: the one that programs are started with, and the simulated
 driver. An editable installation has none and uses the repository's build.
 
-The messages of the kubelet's interfaces are made from their .proto files by protoc, which grpcio-tools brings:
-in what is built, and for an editable installation beside the .proto files.
+The messages of the kubelet's interfaces are made from their .proto files by protoc, which grpcio-tools
+brings: in what is built, and for an editable installation beside the .proto files.
 """
 
 import os

@@ -20,9 +20,9 @@ def node_annotation(config: Config, environment: Mapping[str, str] = os.environ)
     node = config.text("NVSHARE_NODE_NAME")
     if not node:
         raise StartError(
-            f"NVSHARE_KUBERNETES={wish}, but NVSHARE_NODE_NAME is not set; in a DaemonSet take it from the field"
-            " spec.nodeName (valueFrom: fieldRef: fieldPath: spec.nodeName), or write no annotation with"
-            " NVSHARE_KUBERNETES=off"
+            f"NVSHARE_KUBERNETES={wish}, but NVSHARE_NODE_NAME is not set; in a DaemonSet take it from the"
+            f" field spec.nodeName (valueFrom: fieldRef: fieldPath: spec.nodeName), or write no annotation"
+            f" with NVSHARE_KUBERNETES=off"
         )
     try:
         credentials = find_credentials(environment)

@@ -83,8 +83,8 @@ PLUGIN_SETTINGS: Final = (
         "NVSHARE_ALLOCATION_POLICY",
         "spread",
         Choice(tuple(Policy)),
-        "which GPU a container had best get: spread takes the one with the fewest devices held, pack the one with"
-        " the most. A container with several devices gets them on different GPUs either way",
+        "which GPU a container had best get: spread takes the one with the fewest devices held, pack the"
+        " one with the most. A container with several devices gets them on different GPUs either way",
         live=True,
     ),
     Setting("NVSHARE_EXCLUDE_GPUS", "", GpuList(), "GPUs that are not offered"),
@@ -98,15 +98,15 @@ PLUGIN_SETTINGS: Final = (
         "NVSHARE_CDI_KIND",
         "",
         CdiKind(),
-        "kind of the CDI devices that containers get, each named by its UUID; empty: NVIDIA's container runtime"
-        " takes the GPUs from NVIDIA_VISIBLE_DEVICES",
+        "kind of the CDI devices that containers get, each named by its UUID; empty: NVIDIA's container"
+        " runtime takes the GPUs from NVIDIA_VISIBLE_DEVICES",
     ),
     Setting(
         "NVSHARE_PRELOAD",
         "environment",
         Choice(("environment", "file")),
-        "how programs get the library: environment sets LD_PRELOAD, in the place of the image's own; file mounts"
-        " /etc/ld.so.preload, and LD_PRELOAD of image and pod stays theirs",
+        "how programs get the library: environment sets LD_PRELOAD, in the place of the image's own; file"
+        " mounts /etc/ld.so.preload, and LD_PRELOAD of image and pod stays theirs",
     ),
     Setting(
         "NVSHARE_SOCK_DIR",
@@ -118,8 +118,8 @@ PLUGIN_SETTINGS: Final = (
         "NVSHARE_PLUGIN_DIR",
         "/var/lib/nvshare",
         AbsolutePath(),
-        "directory on the node for what else containers get: /etc/ld.so.preload, the simulated driver. Two plugins"
-        " with the same one never run at a time: the second waits for the first to end",
+        "directory on the node for what else containers get: /etc/ld.so.preload, the simulated driver. Two"
+        " plugins with the same one never run at a time: the second waits for the first to end",
     ),
     Setting("NVSHARE_KUBELET_DIR", KUBELET_DIR, AbsolutePath(), "the kubelet's directory"),
     Setting(
@@ -129,8 +129,8 @@ PLUGIN_SETTINGS: Final = (
         "NVSHARE_KUBERNETES",
         "auto",
         Choice(("auto", "on", "off")),
-        "whether the node's annotation nvshare.com/node-gpus is written: auto if this is a pod of a cluster; on"
-        " outside of one uses what KUBECONFIG names",
+        "whether the node's annotation nvshare.com/node-gpus is written: auto if this is a pod of a"
+        " cluster; on outside of one uses what KUBECONFIG names",
     ),
     Setting(
         "NVSHARE_NODE_NAME",

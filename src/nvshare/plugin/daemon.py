@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
@@ -66,7 +67,7 @@ class DevicePlugin(Service[Config]):
         )
         self._registrar = Registrar(kubelet_dir, self._answers, lambda: bool(self._devices.gpus()))
         self._annotation = node_annotation(self.config)
-        self._watch = DriverWatch(lambda news: loop.call_soon_threadsafe(self._heard, news))
+        self._watch = DriverWatch(lambda news: _tell(loop, self._heard, news))
         if self.config.switched_on("NVSHARE_METRICS_ENABLE"):
             self._listen()
 
@@ -217,6 +218,11 @@ class DevicePlugin(Service[Config]):
 
     async def _page(self) -> str:
         return '<!doctype html><title>nvshare device plugin</title><a href="metrics">metrics</a>\n'
+
+
+def _tell(loop: asyncio.AbstractEventLoop, take: Callable[[News], None], news: News) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(take, news)
 
 
 def _log(change: Change) -> None:

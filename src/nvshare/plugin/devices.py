@@ -1,8 +1,8 @@
 """Which devices the kubelet is offered, how they are, and which of them a container had best get. Pure.
 
 1. Each GPU is offered as ``slots`` devices with the ids UUID__1, UUID__2, ... A MIG instance is a GPU.
-2. A GPU once seen stays offered: one that is gone or faulty is unhealthy. Otherwise the kubelet would count its
-   devices as free again while pods still hold them.
+2. A GPU once seen stays offered: one that is gone or faulty is unhealthy. Otherwise the kubelet would count
+   its devices as free again while pods still hold them.
 3. A GPU has any number of reasons to be unhealthy at a time, and is healthy when there are none.
 4. An XID stays until its GPU has been lost and found again, as it is when it is reset.
 5. A container that gets k devices gets them on k different GPUs, as far as there are so many with a free one.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -43,7 +44,8 @@ class Policy(StrEnum):
     PACK = "pack"
 
 
-class Gpu(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Gpu:
     uuid: str
     index: int
     name: str

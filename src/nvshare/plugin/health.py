@@ -1,7 +1,7 @@
 """Watches the GPUs through NVML, in a thread of its own.
 
-1. Every EVERY_SEC all GPUs are asked for something that only a working one answers, and critical errors (XIDs)
-   are fetched.
+1. Every EVERY_SEC all GPUs are asked for something that only a working one answers, and critical errors
+   (XIDs) are fetched.
 2. NVML may be absent, disappear and return: it is opened anew at every look until that succeeds.
 3. A call that hangs does not hold up the loop. It is found there by ``hanging``, with the GPU that was asked.
 """

@@ -1,8 +1,8 @@
 """Keeps the plugin registered with the kubelet, whatever happens to either.
 
-1. Every LOOK_SEC: is the kubelet's socket the one we registered at, is ours still under its name, and does the
-   kubelet listen to our devices? If not, we serve and register anew. So a kubelet that restarts (and empties
-   the directory), a socket that is deleted or replaced, and a stream that ends are one case.
+1. Every LOOK_SEC: is the kubelet's socket the one we registered at, is ours still under its name, and does
+   the kubelet listen to our devices? If not, we serve and register anew. So a kubelet that restarts (and
+   empties the directory), a socket that is deleted or replaced, and a stream that ends are one case.
 2. A registration that fails is repeated after a pause, which grows up to PAUSE_MOST_SEC.
 3. Nothing is registered before there is a GPU: the kubelet would show a resource of which there is none.
 """
@@ -17,19 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import grpc
-
 from nvshare.plugin.server import Answers, PluginSocket, options
 from nvshare.pods.kubelet import device_plugin_pb2 as messages
 from nvshare.pods.kubelet.interface import (
     KUBELET_SOCKET,
-    OPTIONS,
     PLUGIN_DIR,
     REGISTRATION,
     RESOURCE,
     VERSION,
-    address,
-    call,
+    CallError,
+    ask,
 )
 from nvshare.runtime import logs
 
@@ -89,7 +86,7 @@ class Registrar:
                 await asyncio.sleep(pause_sec)
                 pause_sec = min(_PAUSE_MOST_SEC, 2 * pause_sec)
         finally:
-            await self._socket.close()
+            self._socket.close()
 
     def _is_registered(self) -> bool:
         if self._at is None or _mark(self._kubelet) != self._at or not self._socket.is_there():
@@ -107,9 +104,7 @@ class Registrar:
             if not self._socket.is_there():
                 await self._socket.open()
             await self._ask()
-        except grpc.RpcError as error:
-            return self._failed(str(getattr(error, "details", lambda: error)()))
-        except OSError as error:
+        except (CallError, OSError) as error:
             return self._failed(str(error))
         self._at, self._since, self._problem = found, time.monotonic(), ""
         self.results["ok"] += 1
@@ -120,8 +115,7 @@ class Registrar:
         request = messages.RegisterRequest(
             version=VERSION, endpoint=ENDPOINT, resource_name=RESOURCE, options=options()
         )
-        async with grpc.aio.insecure_channel(address(self._kubelet), options=OPTIONS) as channel:
-            await call(channel, REGISTRATION, "Register")(request, timeout=ANSWER_SEC)
+        await ask(self._kubelet, REGISTRATION, "Register", request, ANSWER_SEC)
 
     def _failed(self, why: str) -> bool:
         self.results["failed"] += 1

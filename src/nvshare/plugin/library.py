@@ -1,7 +1,8 @@
 """The files that containers are started with, brought from the image to the node.
 
-1. A file is copied under another name, synced and renamed. So it is whole from its first moment, and a program
-   that has mapped an older one keeps that: the kernel removes it when the last such program has ended.
+1. A file is copied under another name, synced and renamed. So it is whole from its first moment, and a
+   program that has mapped an older one keeps that: the kernel removes it when the last such program has
+   ended.
 2. What is there already with the same content is left alone.
 3. Where a container was started too early, its runtime may have made a directory in the file's place. It is
    removed if it is empty.

@@ -1,4 +1,5 @@
-"""The node's annotation nvshare.com/node-gpus: which GPUs it shares, and which pods hold how many devices of each.
+"""The node's annotation nvshare.com/node-gpus: which GPUs it shares, and which pods hold how many devices of
+each.
 
 1. It is JSON, a list with one object for each GPU, in the order of their indices.
 2. It is written only when it says something new, and again after a failure, with growing pauses.

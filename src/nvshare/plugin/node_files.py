@@ -73,7 +73,9 @@ class NodeFiles:
         )
 
     def keep(self) -> bool:
-        """Bring what is missing, or is not what was brought; whether all is there now. It reads and writes files."""
+        """Bring what is missing, or is not what was brought; whether all is there now. It reads and writes
+        files.
+        """
         try:
             for target, source in self._sources.items():
                 placed = self._placed.get(target)

@@ -12,18 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import grpc
-
 from nvshare.plugin.devices import uuid_of
 from nvshare.pods.kubelet import pod_resources_pb2
-from nvshare.pods.kubelet.interface import (
-    OPTIONS,
-    POD_RESOURCES,
-    POD_RESOURCES_SOCKET,
-    RESOURCE,
-    address,
-    call,
-)
+from nvshare.pods.kubelet.interface import POD_RESOURCES, POD_RESOURCES_SOCKET, RESOURCE, CallError, ask
 from nvshare.runtime import logs
 
 EVERY_SEC: Final = 2.0
@@ -90,16 +81,15 @@ class PodResources:
         try:
             found = await self._list()
             self._note(True)
-        except (grpc.RpcError, OSError) as error:
-            self._note(False, getattr(error, "details", lambda: str(error))())
+        except CallError as error:
+            self._note(False, str(error))
         if first or found != self.holdings:
             self.holdings = found
             self._changed(found)
 
     async def _list(self) -> Holdings:
-        async with grpc.aio.insecure_channel(address(self._path), options=OPTIONS) as channel:
-            ask = call(channel, POD_RESOURCES, "List")
-            answer = await ask(pod_resources_pb2.ListPodResourcesRequest(), timeout=ANSWER_SEC)
+        request = pod_resources_pb2.ListPodResourcesRequest()
+        answer = await ask(self._path, POD_RESOURCES, "List", request, ANSWER_SEC)
         return holdings(answer.pod_resources)
 
     def _note(self, up: bool, why: str = "") -> None:

@@ -12,24 +12,26 @@ from __future__ import annotations
 import asyncio
 import stat
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-import grpc
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+from grpclib.server import Server
 
 from nvshare.plugin import allocate
 from nvshare.plugin.allocate import AllocationError, Grant, Terms
 from nvshare.plugin.devices import Devices, Policy
 from nvshare.pods.kubelet import device_plugin_pb2 as messages
-from nvshare.pods.kubelet.interface import DEVICE_PLUGIN, HEALTHY, OPTIONS, UNHEALTHY, address, handlers
+from nvshare.pods.kubelet.interface import DEVICE_PLUGIN, HEALTHY, UNHEALTHY, Served
 from nvshare.runtime import logs
 
 START_WAIT_SEC: Final = 25.0
 """The kubelet gives 30 s."""
 _START_LOOK_SEC: Final = 0.1
-_GRACE_SEC: Final = 0.2
-Context = Any
+SOCKET_MODE: Final = 0o600
+"""The kubelet is root."""
 
 
 class Answers:
@@ -44,7 +46,9 @@ class Answers:
         held: Callable[[], Collection[str]],
         allocated: Callable[[], None],
     ) -> None:
-        """``needed``: files without which no container starts. ``allocated`` is called after an allocation."""
+        """``needed``: files without which no container starts. ``allocated`` is called after an
+        allocation.
+        """
         self._devices = devices
         self._terms = terms
         self._needed = needed
@@ -66,58 +70,67 @@ class Answers:
         for told in self._streams:
             told.set()
 
-    def handlers(self) -> Any:
-        methods = ("GetDevicePluginOptions", "ListAndWatch", "GetPreferredAllocation", "Allocate")
-        return handlers(
-            DEVICE_PLUGIN, {name: getattr(self, _method(name)) for name in (*methods, _PRE_START)}
+    def service(self) -> Served:
+        return Served(
+            DEVICE_PLUGIN,
+            {
+                "GetDevicePluginOptions": _answered(self._options),
+                "ListAndWatch": self._list_and_watch,
+                "GetPreferredAllocation": _answered(self.preferred),
+                "Allocate": _answered(self.allocate),
+                "PreStartContainer": _answered(self.pre_start),
+            },
         )
 
     # ---- the methods ----------------------------------------------------------------------------
 
-    async def get_device_plugin_options(self, _request: messages.Empty, _context: Context) -> Any:
+    async def _options(self, _request: messages.Empty) -> messages.DevicePluginOptions:
         return options()
 
-    async def list_and_watch(self, _request: messages.Empty, _context: Context) -> AsyncIterator[Any]:
+    async def _list_and_watch(self, stream: Any) -> None:
+        await stream.recv_message()
         told = asyncio.Event()
         self._streams.add(told)
         try:
             while True:
                 told.clear()
-                yield self._list()
+                await stream.send_message(self._list())
                 await told.wait()
         finally:
             self._streams.discard(told)
 
-    async def get_preferred_allocation(
-        self, request: messages.PreferredAllocationRequest, context: Context
-    ) -> Any:
+    async def preferred(
+        self, request: messages.PreferredAllocationRequest
+    ) -> messages.PreferredAllocationResponse:
         answer = messages.PreferredAllocationResponse()
         for wish in request.container_requests:
             available, required = wish.available_deviceIDs, wish.must_include_deviceIDs
             strange = sorted(set(required) - set(available))
             if strange:
-                await _refuse(context, f"device {strange[0]!r} must be included, but is not available")
+                raise _refusal(f"device {strange[0]!r} must be included, but is not available")
             chosen = self._devices.preferred(
                 available, required, wish.allocation_size, self._held(), self._policy()
             )
             answer.container_responses.add(deviceIDs=chosen)
         return answer
 
-    async def allocate(self, request: messages.AllocateRequest, context: Context) -> Any:
+    async def allocate(self, request: messages.AllocateRequest) -> messages.AllocateResponse:
         asked = [list(container.devices_ids) for container in request.container_requests]
         try:
             grants = allocate.grants(asked, self._devices, self._terms)
         except AllocationError as error:
             self.results["refused"] += 1
             logs.warning("allocation refused", why=error)
-            await _refuse(context, str(error))
+            raise _refusal(str(error)) from error
         self.results["ok"] += 1
         for ids in asked:
             logs.info("allocated", devices=",".join(ids))
         self._allocated()
         return messages.AllocateResponse(container_responses=map(_as_message, grants))
 
-    async def pre_start_container(self, _request: messages.PreStartContainerRequest, context: Context) -> Any:
+    async def pre_start(
+        self, _request: messages.PreStartContainerRequest
+    ) -> messages.PreStartContainerResponse:
         until = asyncio.get_running_loop().time() + self.start_wait_sec
         missing = _missing(self._needed)
         self.held_starts += bool(missing)
@@ -125,9 +138,8 @@ class Answers:
             if asyncio.get_running_loop().time() >= until:
                 why = f"{missing} is not there yet, so the container would run without its limits"
                 logs.warning("container start refused", why=why)
-                await context.abort(
-                    grpc.StatusCode.UNAVAILABLE, f"nvshare: {why}; is nvshare-scheduler running?"
-                )
+                hint = f"nvshare: {why}; is nvshare-scheduler running?"
+                raise GRPCError(Status.UNAVAILABLE, hint)
             await asyncio.sleep(_START_LOOK_SEC)
             missing = _missing(self._needed)
         return messages.PreStartContainerResponse()
@@ -141,11 +153,15 @@ class Answers:
         return answer
 
 
-_PRE_START: Final = "PreStartContainer"
+def _answered(method: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[None]]:
+    """A method with one answer to one request."""
 
+    async def answer(stream: Any) -> None:
+        request = await stream.recv_message()
+        if request is not None:
+            await stream.send_message(await method(request))
 
-def _method(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    return answer
 
 
 def options() -> messages.DevicePluginOptions:
@@ -163,9 +179,8 @@ def _missing(needed: Iterable[Path]) -> Path | None:
     return None
 
 
-async def _refuse(context: Context, why: str) -> NoReturn:
-    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"nvshare: {why}")
-    raise AssertionError("abort returned")
+def _refusal(why: str) -> GRPCError:
+    return GRPCError(Status.INVALID_ARGUMENT, f"nvshare: {why}")
 
 
 def _as_message(grant: Grant) -> messages.ContainerAllocateResponse:
@@ -183,22 +198,17 @@ class PluginSocket:
     def __init__(self, path: Path, answers: Answers) -> None:
         self._path = path
         self._answers = answers
-        self._server: Any = None
+        self._server: Server | None = None
         self._inode = -1
 
     async def open(self) -> None:
         """Raises OSError. Whatever has this name is replaced."""
-        await self.close()
+        self.close()
         self._path.unlink(missing_ok=True)
-        server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=64)
-        server.add_generic_rpc_handlers((self._answers.handlers(),))
-        try:
-            server.add_insecure_port(address(self._path))
-        except RuntimeError as error:
-            raise OSError(f"{self._path} cannot be listened on: {error}") from error
-        await server.start()
+        server = Server([self._answers.service()])
+        await server.start(path=str(self._path))
         self._server = server
-        self._path.chmod(0o600)  # the kubelet is root
+        self._path.chmod(SOCKET_MODE)
         self._inode = self._path.stat().st_ino
 
     def is_there(self) -> bool:
@@ -208,7 +218,8 @@ class PluginSocket:
         except OSError:
             return False
 
-    async def close(self) -> None:
+    def close(self) -> None:
+        """Without waiting: requests that are under way are ended."""
         if self._server is not None:
-            server, self._server = self._server, None
-            await server.stop(_GRACE_SEC)
+            self._server.close()
+            self._server = None

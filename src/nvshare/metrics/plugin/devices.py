@@ -17,8 +17,8 @@ DEVICES_HELD = row(
 GPU_UNHEALTHY = row(
     "nvshare_plugin_gpu_unhealthy",
     (*GPU, "reason"),
-    "1 for each reason why a GPU is unhealthy: lost, xid, driver_silent, or given_away, which means that another"
-    " device plugin has given the whole GPU to a pod.",
+    "1 for each reason why a GPU is unhealthy: lost, xid, driver_silent, or given_away, which means that"
+    " another device plugin has given the whole GPU to a pod.",
     "plugin",
 )
 GPU_XIDS = row(

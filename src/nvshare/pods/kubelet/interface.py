@@ -1,4 +1,7 @@
-"""The kubelet's services as gRPC wants them, made from the descriptors of the .proto files."""
+"""The kubelet's services: their names, and how one of ours serves or calls them.
+
+The services are made from the descriptors of the .proto files.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.const import Cardinality, Handler
+from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 from nvshare.pods.kubelet import device_plugin_pb2, pod_resources_pb2
 
@@ -21,14 +26,10 @@ PLUGIN_DIR: Final = "device-plugins"
 """Below the kubelet's directory: its own socket, and those of plugins."""
 KUBELET_SOCKET: Final = "kubelet.sock"
 POD_RESOURCES_SOCKET: Final = "pod-resources/kubelet.sock"
-MESSAGE_BYTES_MAX: Final = 16 << 20
-OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-)
-"""Of channels and servers. Each channel has connections of its own: an old one may lead to a socket that is gone."""
+
+
+class CallError(Exception):
+    """A call was refused, or not answered; the text says why."""
 
 
 def _service(module: Any, name: str) -> ServiceDescriptor:
@@ -40,38 +41,39 @@ DEVICE_PLUGIN: Final = _service(device_plugin_pb2, "DevicePlugin")
 POD_RESOURCES: Final = _service(pod_resources_pb2, "PodResourcesLister")
 
 
-def address(path: Path) -> str:
-    return f"unix://{path}"
-
-
-def _path(method: MethodDescriptor) -> str:
+def method_path(method: MethodDescriptor) -> str:
     return f"/{method.containing_service.full_name}/{method.name}"
 
 
-def handlers(service: ServiceDescriptor, methods: Mapping[str, Callable[..., Any]]) -> Any:
-    """For a server: a handler of each method by name, which gets the request and its context."""
-    found = {}
-    for method in service.methods:
-        make = (
-            grpc.unary_stream_rpc_method_handler
-            if method.server_streaming
-            else grpc.unary_unary_rpc_method_handler
-        )
-        found[method.name] = make(
-            methods[method.name],
-            request_deserializer=GetMessageClass(method.input_type).FromString,
-            response_serializer=GetMessageClass(method.output_type).SerializeToString,
-        )
-    return grpc.method_handlers_generic_handler(service.full_name, found)
+class Served:
+    """A service for a server: ``methods`` by their names, each with a stream."""
+
+    def __init__(self, service: ServiceDescriptor, methods: Mapping[str, Callable[[Any], Any]]) -> None:
+        self._handlers = {
+            method_path(method): Handler(
+                methods[method.name],
+                Cardinality.UNARY_STREAM if method.server_streaming else Cardinality.UNARY_UNARY,
+                GetMessageClass(method.input_type),
+                GetMessageClass(method.output_type),
+            )
+            for method in service.methods
+        }
+
+    def __mapping__(self) -> Mapping[str, Handler]:
+        return self._handlers
 
 
-def call(channel: Any, service: ServiceDescriptor, name: str) -> Callable[..., Any]:
-    """For a client: the method of that name."""
+async def ask(socket: Path, service: ServiceDescriptor, name: str, request: Any, timeout_sec: float) -> Any:
+    """The answer, by a connection of its own. Raises CallError."""
     method = service.methods_by_name[name]
-    make = channel.unary_stream if method.server_streaming else channel.unary_unary
-    found: Callable[..., Any] = make(
-        _path(method),
-        request_serializer=GetMessageClass(method.input_type).SerializeToString,
-        response_deserializer=GetMessageClass(method.output_type).FromString,
-    )
-    return found
+    answer_type = GetMessageClass(method.output_type)
+    async with Channel(path=str(socket)) as channel:
+        call: Any = UnaryUnaryMethod(channel, method_path(method), type(request), answer_type)
+        try:
+            return await call(request, timeout=timeout_sec)
+        except GRPCError as error:
+            raise CallError(f"{error.status.name}: {error.message}") from error
+        except TimeoutError as error:
+            raise CallError(f"{socket} does not answer within {timeout_sec:g} s") from error
+        except (StreamTerminatedError, OSError) as error:
+            raise CallError(f"{socket}: {error}") from error

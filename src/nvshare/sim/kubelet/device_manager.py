@@ -3,8 +3,8 @@
 1. A resource's devices are what its plugin listed last. When the plugin goes away they are unhealthy, and the
    resource stays for GRACE_SEC.
 2. A further registration of a resource replaces the former one, whose connection is closed.
-3. A pod is admitted with healthy devices that no other pod holds: those the plugin prefers, as far as they are
-   free, then any. What the plugin answers to Allocate is kept, and used for every start of the container.
+3. A pod is admitted with healthy devices that no other pod holds: those the plugin prefers, as far as they
+   are free, then any. What the plugin answers to Allocate is kept, and used for every start of the container.
 4. Each change is written to a checkpoint. A kubelet that starts knows its pods' devices and answers from it,
    but no device of a plugin before that has registered again.
 5. A container is started after PreStartContainer, if a plugin that is registered asks for that. Of a plugin
@@ -18,7 +18,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +52,13 @@ class Allocation:
     resource: str
     devices: list[str]
     answer: bytes
+
+    @classmethod
+    def read(cls, row: dict[str, Any]) -> Allocation:
+        return cls(**{**row, "answer": base64.b64decode(row["answer"])})
+
+    def row(self) -> dict[str, Any]:
+        return {**asdict(self), "answer": base64.b64encode(self.answer).decode()}
 
 
 @dataclass(slots=True)
@@ -218,18 +225,7 @@ class DeviceManager:
     # ---- the checkpoint -------------------------------------------------------------------------
 
     def _write(self) -> None:
-        rows = [
-            [
-                a.pod,
-                a.namespace,
-                a.name,
-                a.container,
-                a.resource,
-                a.devices,
-                base64.b64encode(a.answer).decode(),
-            ]
-            for a in self.allocations
-        ]
+        rows = [one.row() for one in self.allocations]
         beginning = self._directory / f".{CHECKPOINT}.new"
         beginning.write_text(json.dumps(rows))
         beginning.rename(self._directory / CHECKPOINT)
@@ -237,8 +233,7 @@ class DeviceManager:
     def _read(self) -> None:
         path = self._directory / CHECKPOINT
         if path.exists():
-            for *names, devices, answer in json.loads(path.read_text()):
-                self.allocations.append(Allocation(*names, devices, base64.b64decode(answer)))
+            self.allocations = list(map(Allocation.read, json.loads(path.read_text())))
 
 
 def _details(error: Exception) -> str:

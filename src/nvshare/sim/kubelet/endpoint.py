@@ -10,7 +10,8 @@ from typing import Any, Final
 import grpc
 
 from nvshare.pods.kubelet import device_plugin_pb2 as messages
-from nvshare.pods.kubelet.interface import DEVICE_PLUGIN, OPTIONS, address, call
+from nvshare.pods.kubelet.interface import DEVICE_PLUGIN
+from nvshare.sim.kubelet.services import OPTIONS, address, call
 
 ANSWER_SEC: Final = 30.0
 

@@ -13,18 +13,16 @@ import grpc
 from nvshare.pods.kubelet import device_plugin_pb2, pod_resources_pb2
 from nvshare.pods.kubelet.interface import (
     KUBELET_SOCKET,
-    OPTIONS,
     PLUGIN_DIR,
     POD_RESOURCES,
     POD_RESOURCES_SOCKET,
     REGISTRATION,
     RESOURCE,
     VERSION,
-    address,
-    handlers,
 )
 from nvshare.sim.kubelet.device_manager import CHECKPOINT, DeviceManager
 from nvshare.sim.kubelet.pods import ContainerOptions, PodRequest
+from nvshare.sim.kubelet.services import OPTIONS, address, handlers
 
 PATIENCE_SEC: Final = 60.0
 _THREADS: Final = 8
