@@ -14,6 +14,7 @@ import pytest
 
 from nvshare.core.settings import LIBRARY_SETTINGS, SETTINGS
 from nvshare.node.config import DAEMON_SETTINGS
+from nvshare.plugin.config import PLUGIN_SETTINGS
 from tools.generate_docs import stale_pages
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -74,7 +75,7 @@ def test_generated_pages_are_fresh() -> None:
 
 
 def test_every_variable_in_the_documents_exists_or_is_planned() -> None:
-    known = {row.variable for row in (*SETTINGS, *DAEMON_SETTINGS, *LIBRARY_SETTINGS)}
+    known = {row.variable for row in (*SETTINGS, *DAEMON_SETTINGS, *LIBRARY_SETTINGS, *PLUGIN_SETTINGS)}
     named = {name for text in pages().values() for name in re.findall(r"\bNVSHARE_[A-Z0-9_]*[A-Z0-9]", text)}
     assert known <= named, "docs/settings.md names every setting"
     assert named - known - PLANNED_VARIABLES.keys() - TEST_VARIABLES - SIMULATOR_VARIABLES == set()
@@ -177,7 +178,7 @@ def test_chinese_links_to_english_pages_say_so() -> None:
 def test_building_needs_the_pinned_versions() -> None:
     needed = tomllib.loads(texts()["pyproject.toml"])["build-system"]["requires"]
     assert set(needed) <= set(texts()["constraints.txt"].splitlines())
-    assert {"setuptools", "mypy"} == {requirement.split("==")[0] for requirement in needed}
+    assert {"setuptools", "mypy", "grpcio-tools"} == {requirement.split("==")[0] for requirement in needed}
 
 
 def _dependencies() -> set[str]:

@@ -10,8 +10,10 @@ from typing import Final
 
 from nvshare.core import grant, tenant_state
 from nvshare.metrics.dashboards import DASHBOARDS, dashboard_json
-from nvshare.metrics.document import metrics_page
+from nvshare.metrics.document import metrics_page, subject_tables
+from nvshare.metrics.plugin import PLUGIN
 from nvshare.node.config import daemon_settings_page
+from nvshare.plugin.config import plugin_settings_section
 from nvshare.wire.document import protocol_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -33,11 +35,28 @@ def architecture_page() -> str:
     return text
 
 
+def settings_page() -> str:
+    """Of the daemon, the library and the device plugin."""
+    return daemon_settings_page() + "\n".join(plugin_settings_section())
+
+
+PLUGINS_METRICS: Final = """
+# Metrics of the device plugin
+
+`nvshare device-plugin` serves them on port 9403 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`). Generated
+from the tables in `src/nvshare/metrics/plugin`.
+"""
+
+
+def all_metrics_page() -> str:
+    return "\n".join([metrics_page() + PLUGINS_METRICS, *subject_tables(PLUGIN)])
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     ARCHITECTURE: architecture_page,
     "docs/protocol.md": protocol_page,
-    "docs/settings.md": daemon_settings_page,
-    "docs/metrics.md": metrics_page,
+    "docs/settings.md": settings_page,
+    "docs/metrics.md": all_metrics_page,
     **{f"deploy/grafana/{name}.json": partial(dashboard_json, one) for name, one in DASHBOARDS.items()},
 }
 

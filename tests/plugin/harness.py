@@ -114,7 +114,7 @@ class Node:
 
     def registered_again(self, former: int) -> None:
         """After more than ``former`` registrations, with all devices."""
-        self.kubelet.wait(lambda: self.kubelet.devices.registrations > former, "registered again")
+        self.kubelet.wait(lambda: self.kubelet.registrations > former, "registered again")
         self.wait_healthy(SLOTS * len(self.uuids()))
 
     def scheduler_is_there(self) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from nvshare.sim.kubelet import ContainerOptions, PodRequest
-from tests.plugin.harness import SLOTS, Node, running_node
+from tests.plugin.harness import Node, running_node
 
 PODS_MAX: Final = 12
 LONGEST_SEC: Final = 5.0
@@ -60,6 +60,7 @@ class Trial:
         self.pods: list[Running] = []
         self.longest_sec = 0.0
         self._number = 0
+        self._former = 0  # registrations before the last start of the plugin
         self._faults: list[Callable[[], None]] = [
             self.restart_kubelet,
             self.refuse,
@@ -104,6 +105,7 @@ class Trial:
         self.node.plugin.kill()
         if self.random.random() < 0.3:
             self.random.choice(self._faults)()
+        self._former = self.node.kubelet.registrations
         self.node.plugin.start()
 
     def restart_kubelet(self) -> None:
@@ -141,7 +143,7 @@ class Trial:
         if self.random.random() < 0.3:
             self.random.choice(self._faults)()
         began = time.monotonic()
-        self.node.wait_healthy(SLOTS * len(self.node.uuids()))
+        self.node.registered_again(self._former)
         self.longest_sec = max(self.longest_sec, time.monotonic() - began)
         self.check()
 

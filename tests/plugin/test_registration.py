@@ -68,7 +68,7 @@ def test_errors_of_allocate_name_what_is_wrong(node: Node) -> None:
         with pytest.raises(grpc.RpcError) as raised:
             endpoint.ask("Allocate", request)
         assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert words in raised.value.details()
+        assert words in str(raised.value.details())
     wish = messages.PreferredAllocationRequest()
     wish.container_requests.add(available_deviceIDs=[], must_include_deviceIDs=[one], allocation_size=1)
     with pytest.raises(grpc.RpcError, match=f"device '{one}' must be included, but is not available"):
@@ -86,30 +86,31 @@ def test_a_kubelet_that_restarts_keeps_pods_and_gets_all_devices_again(node: Nod
     node.scheduler_is_there()
     before = node.kubelet.options(POD)
     for _ in range(2):
+        former = node.kubelet.registrations
         node.kubelet.restart()
-        assert node.kubelet.options(POD) == before, "before the plugin is back"
-        node.registered_again(0)
+        assert node.kubelet.options(POD) == before, "whether the plugin is back or not"
+        node.registered_again(former)
         assert node.kubelet.options(POD) == before
     node.kubelet.admit(PodRequest("next"))
     assert not {*node.kubelet.held(POD)} & {*node.kubelet.held(PodRequest("next"))}
 
 
 def test_a_socket_that_is_deleted_is_made_again(node: Node) -> None:
-    former = node.kubelet.devices.registrations
+    former = node.kubelet.registrations
     our_socket(node).unlink()
     node.registered_again(former)
     assert our_socket(node).exists()
 
 
 def test_a_socket_that_another_plugin_replaced_is_made_again(node: Node) -> None:
-    former = node.kubelet.devices.registrations
+    former = node.kubelet.registrations
     our_socket(node).unlink()
     our_socket(node).touch()
     node.registered_again(former)
 
 
 def test_a_kubelet_that_does_not_listen_any_more_is_asked_again(node: Node) -> None:
-    former = node.kubelet.devices.registrations
+    former = node.kubelet.registrations
     endpoint = node.kubelet.devices.resources[RESOURCE].endpoint
     assert endpoint is not None
     endpoint.close()
@@ -118,7 +119,7 @@ def test_a_kubelet_that_does_not_listen_any_more_is_asked_again(node: Node) -> N
 
 def test_refused_registrations_are_repeated(node: Node) -> None:
     node.kubelet.refuse_registrations("the kubelet's reason", times=4)
-    former = node.kubelet.devices.registrations
+    former = node.kubelet.registrations
     our_socket(node).unlink()
     node.registered_again(former)
     node.plugin.wait_words("not registered with the kubelet; it is tried again", "the kubelet's reason")
@@ -143,7 +144,7 @@ def test_the_second_of_two_plugins_waits_and_then_takes_over(node: Node) -> None
     upgrade = node.another()
     upgrade.start()
     upgrade.wait_words("waiting for another device plugin to end")
-    assert node.kubelet.devices.registrations == 1
+    assert node.kubelet.registrations == 1
     node.plugin.kill()
     node.registered_again(1)
     upgrade.wait_words("registered with the kubelet", "endpoint=nvshare.sock")
@@ -168,7 +169,7 @@ def test_without_a_gpu_nothing_is_registered_until_one_appears(tmp_path: Path) -
         node.cards.fault("nvml-down")
         node.plugin.start()
         node.plugin.wait_words("the driver does not answer")
-        assert node.kubelet.devices.registrations == 0
+        assert node.kubelet.registrations == 0
         node.cards.fault("nvml-up")
         node.registered_again(0)
     finally:

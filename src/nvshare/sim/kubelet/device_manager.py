@@ -80,7 +80,6 @@ class DeviceManager:
         self.changed = threading.Condition(threading.RLock())
         self.resources: dict[str, Resource] = {}
         self.allocations: list[Allocation] = []
-        self.registrations = 0
         self._read()
 
     # ---- plugins --------------------------------------------------------------------------------
@@ -91,7 +90,6 @@ class DeviceManager:
         with self.changed:
             resource = self.resources.setdefault(request.resource_name, Resource())
             former, resource.endpoint, resource.gone_since = resource.endpoint, endpoint, None
-            self.registrations += 1
             self.changed.notify_all()
         if former is not None:
             former.close()

@@ -39,6 +39,8 @@ class SimulatedKubelet:
         self._server: Any = None
         self._refusals: list[str] = []
         self._hidden = False
+        self.registrations = 0
+        """Over all restarts."""
         self.devices: DeviceManager
 
     def __enter__(self) -> Self:
@@ -127,6 +129,7 @@ class SimulatedKubelet:
             )
         if "/" not in request.resource_name or "/" in request.endpoint:
             context.abort(grpc.StatusCode.UNKNOWN, f"the ResourceName {request.resource_name!r} is invalid")
+        self.registrations += 1
         self.devices.register(request)
         return device_plugin_pb2.Empty()
 
