@@ -16,7 +16,7 @@ MUTANTS ?= 200
 WORKERS ?= $(shell nproc)
 WAITING_WORKERS ?= $(shell echo $$(($(WORKERS) + 2)))
 
-.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods verify-plugin mutants prometheus kubernetes-tools compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
+.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods verify-plugin mutants prometheus kubernetes-tools kubectl chart compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
 
 # $(call install,PACKAGES,TO DO WHAT): as root on Debian and Ubuntu, after saying so. Others are told what is missing.
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "nvshare: installing $(1) with apt-get, $(2)" >&2 && apt-get update -qq && apt-get install -qqy --no-install-recommends $(1) >/dev/null; } || { echo "nvshare: something is missing $(2); on Debian and Ubuntu: apt-get install $(1)" >&2; exit 2; }
@@ -63,6 +63,7 @@ built-for-tests: $(READY)
 	@$(MAKE) --no-print-directory aarch64
 	@$(MAKE) --no-print-directory prometheus
 	@$(MAKE) --no-print-directory kubernetes-tools
+	@$(MAKE) --no-print-directory kubectl
 
 # What needs no processes, sockets or native libraries: most of what a change breaks, in two minutes.
 quick: lint ## lint, and the tests without processes
@@ -79,6 +80,18 @@ prometheus:
 kubernetes-tools:
 	@command -v kubectl >/dev/null || $(call install,kubernetes-client,to test the simulated API server)
 	@command -v runc >/dev/null && command -v openssl >/dev/null || $(call install,runc openssl,to test pods in containers)
+
+# kubectl 1.27 or later, for overlays and server-side apply: the machine's own, else that of the Debian release after 12,
+# beside the machine's packages.
+KUBECTL := build/tools/kubectl
+NEXT_DEBIAN := trixie
+kubectl: $(KUBECTL) ## kubectl >= 1.27, for the manifests and the chart, in build/tools
+$(KUBECTL): tools/install_kubectl.sh
+	@mkdir -p $(@D)
+	@tools/install_kubectl.sh $@ $(NEXT_DEBIAN) || { echo "nvshare: kubectl 1.27 or later is missing; put one into PATH" >&2; exit 2; }
+
+chart: $(READY) $(KUBECTL) ## the Helm chart, made from the manifests of deploy/kustomize, in build/helm
+	$(BIN)/python -m tools.build_chart --kubectl $(KUBECTL)
 
 # Both libraries with their test programs, plain and under two sanitizers.
 test-programs: compiler
@@ -119,10 +132,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python tools/generate_docs.py --check
+	$(BIN)/python -m tools.generate_docs --check
 
 docs: $(READY) ## write the pages that are made from tables
-	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python -m tools.generate_docs
 
 format: $(READY) ## put the code in the house's format
 	$(BIN)/ruff check --fix .

@@ -15,6 +15,7 @@ from nvshare.metrics.plugin import PLUGIN
 from nvshare.node.config import daemon_settings_page
 from nvshare.plugin.config import plugin_settings_section
 from nvshare.wire.document import protocol_page
+from tools.monitoring_manifests import COMPONENT, grafana_dashboards, prometheus_rule
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 ARCHITECTURE: Final = "docs/architecture.md"
@@ -58,6 +59,8 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/settings.md": settings_page,
     "docs/metrics.md": all_metrics_page,
     **{f"deploy/grafana/{name}.json": partial(dashboard_json, one) for name, one in DASHBOARDS.items()},
+    f"{COMPONENT}/prometheus-rule.yaml": prometheus_rule,
+    f"{COMPONENT}/grafana-dashboards.yaml": grafana_dashboards,
 }
 
 
