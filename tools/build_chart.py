@@ -26,7 +26,8 @@ IMAGE: Final = "nvshare/nvshare"
 Json = dict[str, Any]
 
 _MARK: Final = re.compile(r"""(?:'|")?<<(.*?)>>(?:'|")?""")
-_BLOCK: Final = re.compile(r"^( *)(?:- )?[\w.]+: <<block (.*?)>>$", re.MULTILINE)
+_BLOCK: Final = re.compile(r"^ *[\w.]+: <<block (.*?)>>$", re.MULTILINE)
+_IMAGE: Final = 'printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)'
 _OF_SETTINGS: Final = {
     "NVSHARE_VIRTUAL_DEVICES": ".Values.devicePlugin.virtualDevices | quote",
     "NVSHARE_ALLOCATION_POLICY": ".Values.devicePlugin.allocationPolicy",
@@ -44,7 +45,9 @@ def _with_values(value: Any) -> Any:
     """The release's namespace wherever there is one."""
     if isinstance(value, dict):
         return {
-            name: "<<.Release.Namespace>>" if name == "namespace" and inner == NAMESPACE else _with_values(inner)
+            name: "<<.Release.Namespace>>"
+            if name == "namespace" and inner == NAMESPACE
+            else _with_values(inner)
             for name, inner in value.items()
         }
     return [_with_values(inner) for inner in value] if isinstance(value, list) else value
@@ -57,7 +60,7 @@ def _set_pod(pod: Json) -> None:
     for container in pod["containers"]:
         repository, _, _ = container["image"].partition(":")
         assert repository == IMAGE, container["image"]
-        container["image"] = '<<printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)>>'
+        container["image"] = f"<<{_IMAGE}>>"
         container["imagePullPolicy"] = "<<.Values.image.pullPolicy>>"
         for variable in container["env"]:
             if variable["name"] in _OF_SETTINGS:
@@ -68,8 +71,8 @@ def _expressions(text: str) -> str:
     """Marks become expressions of Helm; one of a block leaves out its key if there is nothing."""
 
     def block(match: re.Match[str]) -> str:
-        indent, name = match[1], match[0].split(":")[0]
-        return f"{{{{- with {match[2]} }}}}\n{name}: {{{{ toJson . }}}}\n{{{{- end }}}}" + ("" if indent else "")
+        name = match[0].split(":")[0]
+        return f"{{{{- with {match[1]} }}}}\n{name}: {{{{ toJson . }}}}\n{{{{- end }}}}"
 
     return _MARK.sub(lambda match: f"{{{{ {match[1]} }}}}", _BLOCK.sub(block, text))
 
@@ -98,8 +101,11 @@ def _monitoring(chart: Path) -> None:
             shutil.copy(path, files / path.name)
     lines = ["{{- if .Values.monitoring.enabled }}"]
     for path in sorted(files.iterdir()):
-        lines += ["---", f'{{{{ .Files.Get "files/{path.name}" | replace "namespace: {NAMESPACE}" '
-                         '(printf "namespace: %s" .Release.Namespace) }}']
+        lines += [
+            "---",
+            f'{{{{ .Files.Get "files/{path.name}" | replace "namespace: {NAMESPACE}" '
+            '(printf "namespace: %s" .Release.Namespace) }}',
+        ]
     (chart / "templates/monitoring.yaml").write_text("\n".join([*lines, "{{- end }}", ""]))
 
 

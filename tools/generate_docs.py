@@ -44,8 +44,8 @@ def settings_page() -> str:
 PLUGINS_METRICS: Final = """
 # Metrics of the device plugin
 
-`nvshare device-plugin` serves them on port 9403 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`). Generated
-from the tables in `src/nvshare/metrics/plugin`.
+`nvshare device-plugin` serves them on port 9403 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`).
+Generated from the tables in `src/nvshare/metrics/plugin`.
 """
 
 

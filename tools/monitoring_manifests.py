@@ -32,7 +32,11 @@ def _dump(documents: list[dict[str, Any]]) -> str:
 
 
 def _metadata(name: str, **labels: str) -> dict[str, Any]:
-    return {"name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/part-of": "nvshare", **labels}}
+    return {
+        "name": name,
+        "namespace": NAMESPACE,
+        "labels": {"app.kubernetes.io/part-of": "nvshare", **labels},
+    }
 
 
 def prometheus_rule() -> str:
