@@ -16,7 +16,7 @@ MUTANTS ?= 200
 WORKERS ?= $(shell nproc)
 WAITING_WORKERS ?= $(shell echo $$(($(WORKERS) + 2)))
 
-.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods verify-plugin mutants prometheus kubernetes-tools kubectl chart compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
+.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods verify-plugin mutants prometheus kubernetes-tools kubectl chart compiler simgpu interposer libraries test-programs compiled release-libs release-simgpu image-root wheels aarch64 clean
 
 # $(call install,PACKAGES,TO DO WHAT): as root on Debian and Ubuntu, after saying so. Others are told what is missing.
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "nvshare: installing $(1) with apt-get, $(2)" >&2 && apt-get update -qq && apt-get install -qqy --no-install-recommends $(1) >/dev/null; } || { echo "nvshare: something is missing $(2); on Debian and Ubuntu: apt-get install $(1)" >&2; exit 2; }
@@ -107,17 +107,24 @@ test-programs: compiler
 # For every glibc since 2.17: zig has their symbol tables, which no installed compiler has.
 ZIG := $(VENV)/.zig
 RELEASE := ../../build/release
-RELEASE_CC = "$(CURDIR)/$(BIN)/python -m ziglang cc -target $(1)"
+# Another interpreter that has ziglang, as when the image is built.
+ZIG_PYTHON ?=
+RELEASE_CC = "$(or $(ZIG_PYTHON),$(CURDIR)/$(BIN)/python) -m ziglang cc -target $(1)"
 export ZIG_GLOBAL_CACHE_DIR ?= $(CURDIR)/build/zig
 
 $(ZIG): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ziglang
 	@touch $@
 
-release-libs: $(ZIG) ## libnvshare.so for glibc 2.17 and later, x86-64 and aarch64, in build/release
+release-libs: $(if $(ZIG_PYTHON),,$(ZIG)) ## libnvshare.so for glibc 2.17 and later, x86-64 and aarch64, in build/release
 	@for machine in x86_64 aarch64; do \
 	  $(MAKE) --no-print-directory -s -C native/interposer TARGET=$$machine OUT=$(RELEASE)/$$machine CC=$(call RELEASE_CC,$$machine-linux-gnu.2.17) || exit 1; \
 	done
+
+# For the image: what containers without GPUs get has to run in all of them too.
+MACHINE := $(shell uname -m)
+release-simgpu: $(if $(ZIG_PYTHON),,$(ZIG)) ## the simulated driver for glibc 2.17 and later, in build/release
+	@$(MAKE) --no-print-directory -s -C native/simgpu OUT=$(RELEASE)/simgpu-$(MACHINE) CC=$(call RELEASE_CC,$(MACHINE)-linux-gnu.2.17)
 
 wheels: $(ZIG) compiler ## wheels with a compiled core for Python 3.11 to 3.13, x86-64 and aarch64, in dist
 	$(BIN)/python tools/build_wheels.py
@@ -218,6 +225,13 @@ verify-pods: $(READY) test-programs kubernetes-tools ## pods as real containers 
 
 verify-plugin: $(READY) libraries ## 200 kills of the device plugin at random moments, among other faults: no device is lost, no pod touched
 	$(BIN)/python -m tests.plugin.random_kills --kills 200
+
+# The stages of the Dockerfile, run without a container engine over this machine's root: needs root.
+IMAGE_ROOT := build/image
+image-root: $(IMAGE_ROOT)/.ready ## what the Dockerfile makes, in build/image
+$(IMAGE_ROOT)/.ready: Dockerfile tools/build_image_root.py $(READY) $(shell find src native 2>/dev/null -name '*.py' -o -name '*.[ch]' -o -name '*.def' -o -name '*.proto' -o -name '*.toml')
+	$(BIN)/python -m tools.build_image_root $(IMAGE_ROOT)
+	@touch $@
 
 verify-readme: $(READY) compiler ## every command of the READMEs and pages, pasted in order into a fresh clone
 	$(BIN)/python -m pytest -q -m verify tests/docs
