@@ -207,7 +207,7 @@ class SimulatedPod:
         """A further container of the pod; ``command`` is its process 1, unless it has the host's pids.
 
         At ``own_cgroups`` it finds its cgroups, in which it may make others. ``image`` has directories of two
-        levels, as opt/program, that it finds at these places; with an empty one, mounts may still be anywhere.
+        levels, as opt/program, that it finds at these places; with any image, mounts may be anywhere.
         """
         container_id = secrets.token_hex(32)
         cgroup = container_cgroup(self.cgroup, container_id, self._driver, self._runtime)
