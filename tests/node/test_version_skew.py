@@ -1,8 +1,8 @@
 """Libraries and daemons of different versions, and a daemon that is rolled back with what it has written.
 
-During an upgrade every pair occurs: pods keep the library they began with, and nodes get the new daemon one by
-one. How our library takes a daemon that speaks another protocol is in tests/interposer/test_daemon_away.py;
-shares of older libraries are in tests/sim/test_old_shares.py.
+During an upgrade every pair occurs: pods keep the library they began with, and nodes get the new daemon one
+by one. tests/interposer/test_daemon_away.py shows our library beside a daemon of another protocol,
+tests/sim/test_old_shares.py the shares of older libraries.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -54,11 +55,13 @@ if [ "$4" ]; then
         [ -e "$place" ] || continue
         mkdir -p "$1${place#"$4"}" && mount --bind "$place" "$1${place#"$4"}" || exit 125
     done
+    python=$6
+    while [ "$python" != / ]; do chmod a+x "$1$python"; python=$(dirname "$python"); done
 else
     mount --bind / "$1" && mount -o remount,bind,ro "$1" || exit 125
 fi
 [ "$2" = unified ] && { mount -t cgroup2 none "$3" || exit 125; }
-shift 5
+shift 6
 exec "$@"
 """
 """With an image the root is an overlay, so that mounts find their places; runc makes it read-only
@@ -232,7 +235,7 @@ class SimulatedPod:
     def _runc(self, bundle: Path, container_id: str, image: Path | None) -> subprocess.Popen[str]:
         begin = ["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", _BEGIN, "sh"]
         where = [str(bundle / "rootfs"), "unified" if self._unified else "", _CGROUPS]
-        where += [str(image or ""), str(bundle / "scratch")]
+        where += [str(image or ""), str(bundle / "scratch"), sys.base_prefix]
         runc = ["runc", "--root", str(self._directory / "state"), "run", "--bundle", str(bundle)]
         pipe = subprocess.PIPE
         return subprocess.Popen(
