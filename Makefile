@@ -122,7 +122,7 @@ release-libs: $(if $(ZIG_PYTHON),,$(ZIG)) ## libnvshare.so for glibc 2.17 and la
 	done
 
 # For the image: what containers without GPUs get has to run in all of them too.
-MACHINE := $(shell uname -m)
+MACHINE = $(shell uname -m)
 release-simgpu: $(if $(ZIG_PYTHON),,$(ZIG)) ## the simulated driver for glibc 2.17 and later, in build/release
 	@$(MAKE) --no-print-directory -s -C native/simgpu OUT=$(RELEASE)/simgpu-$(MACHINE) CC=$(call RELEASE_CC,$(MACHINE)-linux-gnu.2.17)
 
@@ -166,14 +166,16 @@ bench: $(READY) $(LOCK_CYCLES) test-programs compiled ## the figures that are ra
 	$(BIN)/python -m benchmarks.floods && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.floods
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.annotations
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.pod_events
+	$(BIN)/python -m benchmarks.plugin
 
-verify: $(READY) test-programs prometheus kubernetes-tools compiled ## the whole of what `make test` only samples
+verify: $(READY) test-programs prometheus kubernetes-tools kubectl compiled image-root ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify tests/sim
 	@echo "the rest one at a time: they measure" && $(BIN)/python -m pytest -q -m verify --ignore=tests/sim
 	@$(MAKE) --no-print-directory verify-core
 	@$(MAKE) --no-print-directory verify-grants
 	@$(MAKE) --no-print-directory verify-slices
 	@$(MAKE) --no-print-directory verify-kubernetes
+	@$(MAKE) --no-print-directory verify-plugin
 	@$(MAKE) --no-print-directory verify-processes
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
 

@@ -26,7 +26,7 @@ SIMULATOR_VARIABLES: Final = {"NVSHARE_SIM", "NVSHARE_SIM_DIR", "NVSHARE_SIM_LIB
 
 # Any other host in the tree is either a slip, like the address of somebody's package mirror, or belongs here.
 NOBODYS: Final = (".example", ".example.com")  # kept free for documents
-PUBLIC_HOSTS: Final = {"keepachangelog.com", "semver.org", "www.apache.org", "www.w3.org"}
+PUBLIC_HOSTS: Final = {"json-schema.org", "keepachangelog.com", "semver.org", "www.apache.org", "www.w3.org"}
 
 # Split so that this file does not find itself.
 FORBIDDEN: Final = {

@@ -80,3 +80,16 @@ def test_the_loaders_file_names_the_library(tmp_path: Path) -> None:
     with running_node(tmp_path, preload="file") as node:
         text = (node.plugin.plugin_dir / "ld.so.preload").read_text()
         assert text == "/var/run/nvshare/libnvshare.so\n"
+
+
+def test_pods_of_any_user_reach_simulated_cards(tmp_path: Path) -> None:
+    """The files are everybody's, and the directory is not."""
+    with running_node(tmp_path) as node:
+        state = tmp_path / "sim"
+
+        def modes() -> set[int]:
+            return {path.stat().st_mode & 0o777 for path in state.iterdir()}
+
+        wait_until(lambda: modes() == {0o666}, "the files are everybody's")
+        assert state.stat().st_mode & 0o022 == 0
+        assert node.plugin.terminate() == 0

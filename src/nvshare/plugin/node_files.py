@@ -6,9 +6,11 @@ Where they are depends on the settings alone, so that what a container was given
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from nvshare.plugin.allocate import LIBRARY_IN_CONTAINER, Simulation, Terms
 from nvshare.plugin.config import Config, simulated_state_dir
@@ -24,8 +26,9 @@ from nvshare.runtime.libraries import (
 )
 from nvshare.runtime.paths import SCHEDULER_SOCKET
 
-_LOADER_FILE = "ld.so.preload"
-_DRIVER_DIR = "simgpu"
+STATE_FILE_MODE: Final = 0o666
+_LOADER_FILE: Final = "ld.so.preload"
+_DRIVER_DIR: Final = "simgpu"
 
 
 def _simulated_driver(environment: Mapping[str, str]) -> Path:
@@ -87,6 +90,8 @@ class NodeFiles:
                 logs.warning("a file that containers need is missing; it is tried again", why=error)
             self._problem = str(error)
             return False
+        if self._state_dir is not None:
+            _open_to_all(self._state_dir)
         self._problem = ""
         return True
 
@@ -99,6 +104,24 @@ class NodeFiles:
         if changed:
             self.results["ok"] += 1
             logs.info("brought to the node", file=target)
+
+
+def _open_to_all(state_dir: Path) -> None:
+    """Pods of any user write to simulated cards, as they do to the device files of real ones.
+
+    The directory stays root's, so nobody can replace a file.
+    """
+    try:
+        for name in os.listdir(state_dir):
+            descriptor = os.open(state_dir / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                mode = os.fstat(descriptor).st_mode
+                if stat.S_ISREG(mode) and stat.S_IMODE(mode) != STATE_FILE_MODE:
+                    os.fchmod(descriptor, STATE_FILE_MODE)
+            finally:
+                os.close(descriptor)
+    except OSError as error:
+        logs.warning("simulated cards are only there for pods of our own user", why=error)
 
 
 def _library(config: Config) -> Path:
