@@ -85,8 +85,8 @@ def check_totals(place: Path, crash: bool) -> None:
                 rise_sec = value - before.totals[key]
                 least_sec = -LOST_SEC[key[1]] if crash else -0.02
                 assert least_sec <= rise_sec <= passed_sec, (key, rise_sec, passed_sec)
-        ours, driver = occupied(node.scrape(), pods), busy_sec(node, pods)
-        for counted_sec, true_sec in zip(ours, driver, strict=True):
-            assert 0.9 * true_sec <= counted_sec <= 1.1 * true_sec + (0 if crash else away_sec)
+        earlier, ours, later = busy_sec(node, pods), occupied(node.scrape(), pods), busy_sec(node, pods)
+        for least_sec, counted_sec, most_sec in zip(earlier, ours, later, strict=True):
+            assert 0.9 * least_sec <= counted_sec <= 1.1 * most_sec + (0 if crash else away_sec)
         for pod in pods:
             assert history[-1].totals[pod.name, "occupied"] > history[0].totals[pod.name, "occupied"] + 0.5
