@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 ATTEMPTS: Final = 4
 FIRST_NICE: Final = -10
+LOCK: Final = Path(tempfile.gettempdir()) / f"nvshare-measurements-{os.getuid()}.lock"
 
 
 @contextmanager
@@ -23,9 +27,18 @@ def ahead_of_others() -> Iterator[None]:
         os.setpriority(os.PRIO_PROCESS, 0, max(former, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
+@contextmanager
+def measuring() -> Iterator[None]:
+    """One measurement at a time: tests run side by side, and two that measure would be each other's noise."""
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with ahead_of_others():
+            yield
+
+
 def despite_noise(check: Callable[[], None]) -> None:
     """Measure and judge again, a few times, until it holds: noise passes, a defect stays."""
-    with ahead_of_others():
+    with measuring():
         for _ in range(ATTEMPTS - 1):
             try:
                 return check()

@@ -9,7 +9,7 @@ import pytest
 from nvshare.core.disputes import TRUSTED_DISPUTES
 from tests.hostile.lies import LIES, NEIGHBOUR_PERCENT, Lie, busy, is_good, measure, stage
 from tests.interposer.harness import Node
-from tests.noise import ahead_of_others
+from tests.noise import measuring
 
 
 def disputes(node: Node, pod: str) -> float:
@@ -17,7 +17,7 @@ def disputes(node: Node, pod: str) -> float:
 
 
 def test_a_bill_that_nvml_contradicts_is_disputed(tmp_path: Path) -> None:
-    with ahead_of_others(), stage(tmp_path, Lie("busy 0"), NEIGHBOUR_PERCENT) as (node, _liar, neighbour):
+    with measuring(), stage(tmp_path, Lie("busy 0"), NEIGHBOUR_PERCENT) as (node, _liar, neighbour):
         node.wait_for(lambda: disputes(node, "liar") > TRUSTED_DISPUTES)
         _, _, kept = busy(node, neighbour.pid)
         assert kept > 0

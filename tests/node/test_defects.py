@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from nvshare.client.control import NotPermitted
+from nvshare.runtime.daemon_threads import THREADS_MAX
 from nvshare.wire.codec import encode
 from nvshare.wire.dialects import INTERIM, ORIGINAL, V2, V3, Dialect
 from nvshare.wire.messages import Message, MessageType
@@ -174,9 +175,9 @@ def test_6_out_of_descriptors_accepting_pauses_and_nobody_is_sent_away(tmp_path:
 
     with running(tmp_path, preexec_fn=few_descriptors) as daemon:
         early = [daemon.connect() for _ in range(100)]
-        daemon_log_ok = [client for client in early[:10] if client.register().type is T.SCHED_ON]
-        assert len(daemon_log_ok) == 10
-        daemon.wait_status(lambda status: "accept_paused_exhausted" in status["counters"]["events"])
+        registered = [client for client in early[:10] if client.register().type is T.SCHED_ON]
+        assert len(registered) == 10
+        daemon.wait_words("out of file descriptors")  # there may be none left to answer a request for status
         assert all(not _has_ended(client) for client in early)
         for client in early[:60]:
             client.close()
@@ -184,6 +185,7 @@ def test_6_out_of_descriptors_accepting_pauses_and_nobody_is_sent_away(tmp_path:
             assert client.register().type is T.SCHED_ON
         for client in early[60:]:
             client.close()
+        daemon.wait_status(lambda status: "accept_paused_exhausted" in status["counters"]["events"])
 
 
 def _has_ended(client: Raw) -> bool:
@@ -298,7 +300,8 @@ def test_11_2000_made_up_gpus_cost_nothing(daemon: DaemonProcess) -> None:
     status = daemon.status()
     assert status["gpus"] == 32
     assert status["counters"]["refused"] == {"bad_gpu": 1000, "too_many_gpus": 968}
-    assert len(os.listdir(f"/proc/{daemon.pid}/task")) == before
+    threads = len(os.listdir(f"/proc/{daemon.pid}/task"))
+    assert threads <= before + THREADS_MAX, "its pool may have started meanwhile; a GPU has no thread"
 
 
 # 12: names are printed as they come
