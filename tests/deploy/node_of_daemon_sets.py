@@ -14,7 +14,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -175,9 +175,17 @@ class DaemonSetNode:
 
     # ---- pods -----------------------------------------------------------------------------------
 
-    def run(self, manifest: Path, *arguments: str, **annotations: str) -> Container:
-        """The pod of a manifest, admitted by the kubelet, with what the plugin's answer adds to its
-        container.
+    def run(
+        self,
+        manifest: Path,
+        *arguments: str,
+        command: Sequence[str] = (),
+        image_environment: Mapping[str, str] | None = None,
+        **annotations: str,
+    ) -> Container:
+        """The pod of a manifest, admitted by the kubelet, with what the plugin adds to its container.
+
+        ``command`` takes the place of the image's entry point and arguments.
         """
         pod = yaml.safe_load(manifest.read_text())
         made = SimulatedPod(self.directory)
@@ -193,10 +201,8 @@ class DaemonSetNode:
         options = self.kubelet.options(request, container["name"])
         image = self.program_image
         return made.start(
-            *image.entrypoint,
-            *container["args"],
-            *arguments,
-            environment=options.environment_of(image.environment, {}),
+            *(command or (*image.entrypoint, *container["args"], *arguments)),
+            environment=options.environment_of({**image.environment, **(image_environment or {})}, {}),
             mounts=[
                 Mount(self.on_host(one.host_path), Path(one.container_path), writable=not one.read_only)
                 for one in options.mounts

@@ -88,6 +88,20 @@ def test_daemons_are_killed_and_programs_pass(place: Path) -> None:
             assert_passed(container)
 
 
+def test_an_image_with_a_library_of_its_own_keeps_it(place: Path) -> None:
+    """With NVSHARE_PRELOAD=file the loader's file is mounted, and the image's LD_PRELOAD stays."""
+    with daemon_set_node(place, built=False) as node:
+        node.plugin.kill()
+        node.plugin.start(NVSHARE_PRELOAD="file")
+        own = ROOT / "build/simgpu/libcuda.so.1"
+        container = node.run(
+            W2[0], image_environment={"LD_PRELOAD": str(own)}, command=["/bin/cat", "/proc/self/maps"]
+        )
+        out, errors = container.process.communicate(timeout=60)
+        assert "/run/nvshare/libnvshare.so" in out, errors
+        assert str(own) in out
+
+
 def _annotated(node: DaemonSetNode) -> bool:
     annotations: dict[str, str] = node.api.get("nodes", NODE)["metadata"].get("annotations", {})
     return annotations.get("nvshare.com/node-gpus", "").count("default/") == 2

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import pynvml
 import pytest
 
+from nvshare.plugin import health
 from nvshare.plugin.devices import uuid_of
 from nvshare.plugin.health import numa_node
 from nvshare.sim.kubelet import AdmissionError, PodRequest
@@ -101,6 +104,44 @@ def test_what_pods_hold_stays_known_while_the_kubelet_does_not_say_it(node: Node
     node.kubelet.hide_pods(False)
     node.plugin.wait_words("the kubelet says again which devices pods hold")
     assert len(node.kubelet.healthy()) == SLOTS
+
+
+def test_instances_of_a_split_gpu_are_gpus_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulated cards cannot be split: here the driver's answers are made up."""
+    uuids = {"whole": "GPU-0", "left": "MIG-1", "right": "MIG-2"}
+    answers: dict[str, Callable[..., object]] = {
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetHandleByIndex": lambda _index: "whole",
+        "nvmlDeviceGetUUID": lambda handle: uuids[handle],
+        "nvmlDeviceGetMemoryInfo": lambda _handle: SimpleNamespace(total=5 << 30),
+        "nvmlDeviceGetName": lambda handle: f"A100 {handle}",
+        "nvmlDeviceGetPciInfo": lambda _handle: SimpleNamespace(busId=b"no such bus"),
+        "nvmlEventSetCreate": lambda: "set",
+        "nvmlDeviceRegisterEvents": lambda _handle, _kind, _set: None,
+    }
+    events = [SimpleNamespace(eventType=pynvml.nvmlEventTypeXidCriticalError, device="whole", eventData=79)]
+
+    def wait(_set: object, _timeout: int) -> object:
+        if not events:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        return events.pop()
+
+    for name, answer in {**answers, "nvmlEventSetWait_v2": wait}.items():
+        monkeypatch.setattr(pynvml, name, answer)
+    monkeypatch.setattr(health, "mig_parts", lambda _handle: ["left", "right"])
+    monkeypatch.setattr(health, "_address", hash)
+    heard: list[health.News] = []
+    health.DriverWatch(heard.append)._look()
+    [seen, *xids] = heard
+    assert isinstance(seen, health.Seen)
+    assert [(gpu.uuid, gpu.index, gpu.memory_bytes) for gpu in seen.gpus] == [
+        ("MIG-1", 0, 5 << 30),
+        ("MIG-2", 0, 5 << 30),
+    ]
+    assert xids == [health.Xid("MIG-1", 79), health.Xid("MIG-2", 79)], (
+        "an error of the GPU is each instance's"
+    )
 
 
 @pytest.mark.parametrize(("text", "node_number"), [("1\n", 1), ("0\n", 0), ("-1\n", None), ("x", None)])

@@ -115,7 +115,7 @@ class DriverWatch:
         for index in range(min(GPUS_MAX, self._call(pynvml.nvmlDeviceGetCount))):
             try:
                 handle = self._call(pynvml.nvmlDeviceGetHandleByIndex, index)
-                parts = [self._gpu(part, handle, index) for part in mig_parts(handle) or [handle]]
+                parts = [self._gpu(part, handle, index) for part in self._call(mig_parts, handle) or [handle]]
             except SESSION_OVER:
                 raise
             except pynvml.NVMLError:
