@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from nvshare.core.settings import SettingError
-from nvshare.runtime.settings import ConfigError, print_config
+from nvshare.cli.daemon_start import config_or_exit
 
 
 @click.command("device-plugin")
@@ -68,14 +67,7 @@ def command(
     def read() -> Config:
         return load(flags, os.environ, file)
 
-    try:
-        config = read()
-    except (SettingError, ConfigError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(2)
-    if show:
-        print(print_config(config))
-        return
+    config = config_or_exit(read, show)
     from nvshare.plugin.daemon import DevicePlugin  # --print-config needs no event loop
 
     sys.exit(DevicePlugin(config, read).run())

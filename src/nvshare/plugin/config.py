@@ -20,6 +20,7 @@ from nvshare.runtime.settings import (
     AbsolutePath,
     Address,
     FilePath,
+    NodeName,
     Setting,
     SettingTable,
     markdown_rows,
@@ -29,7 +30,6 @@ IGNORED_XIDS: Final = "13,31,43,45,68,109"
 """Faults of programs, not of GPUs: those that NVIDIA's device plugin ignores too."""
 _XIDS_MAX: Final = 64
 _GPUS_MAX: Final = 128
-_NODE: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _GPU: Final = re.compile(r"(?:GPU|MIG)-[0-9a-f-]{36}|[0-9]{1,3}")
 _CDI_KIND: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,62})/[A-Za-z](?:[A-Za-z0-9_.-]{0,62})")
 
@@ -62,14 +62,6 @@ class CdiKind(NamedTuple):
 
     def read(self, text: str) -> str | None:
         return text if _CDI_KIND.fullmatch(text) else None
-
-
-class NodeName(NamedTuple):
-    def describe(self) -> str:
-        return "a name of lower-case letters, digits, '.' and '-'"
-
-    def read(self, text: str) -> str | None:
-        return text if _NODE.fullmatch(text) else None
 
 
 PLUGIN_SETTINGS: Final = (
