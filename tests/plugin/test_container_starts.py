@@ -16,6 +16,7 @@ from nvshare.plugin.server import Answers
 from nvshare.pods.kubelet import device_plugin_pb2 as messages
 from nvshare.sim.kubelet import PodRequest
 from tests.plugin.harness import running_node
+from tests.plugin.test_devices import gpu
 
 
 def answers(*needed: Path) -> Answers:
@@ -61,3 +62,12 @@ def test_it_waits_for_what_comes_soon(tmp_path: Path) -> None:
         node.scheduler_is_there()
         assert started.wait(60)
         thread.join()
+
+
+def test_devices_are_listed_with_their_numa_node() -> None:
+    devices = Devices(1)
+    devices.looked([gpu(0, numa=1), gpu(1)])
+    devices.looked([gpu(0, numa=1)])
+    listed = Answers(devices, Terms("/run/x"), (), lambda: Policy.SPREAD, tuple, lambda: None).listed()
+    found = [(one.ID, one.health, [node.ID for node in one.topology.nodes]) for one in listed.devices]
+    assert found == [(f"{gpu(0).uuid}__1", "Healthy", [1]), (f"{gpu(1).uuid}__1", "Unhealthy", [])]

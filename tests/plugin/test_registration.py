@@ -183,6 +183,7 @@ def test_without_a_gpu_nothing_is_registered_until_one_appears(tmp_path: Path) -
         ({"allocation_policy": "best"}, "NVSHARE_ALLOCATION_POLICY='best' is not accepted; accepted: spread"),
         ({"health_ignore_xid": "x"}, "NVSHARE_HEALTH_IGNORE_XID='x' is not accepted"),
         ({"exclude_gpus": "first"}, "NVSHARE_EXCLUDE_GPUS='first' is not accepted"),
+        ({"sim_dir": ""}, "NVSHARE_SIM_DIR='' is not an absolute path"),
         ({"kubernetes": "on"}, "NVSHARE_KUBERNETES=on, but NVSHARE_NODE_NAME is not set"),
         ({"library": "/nowhere/x.so"}, "NVSHARE_LIBRARY='/nowhere/x.so' is not a file"),
         (

@@ -13,6 +13,7 @@ from nvshare.core.settings import Choice, IntegerRange
 from nvshare.plugin.devices import SLOTS_MAX, Policy
 from nvshare.pods.kubelet.interface import KUBELET_DIR
 from nvshare.runtime import settings
+from nvshare.runtime.errors import StartError
 from nvshare.runtime.paths import MACHINE_SOCK_DIR
 from nvshare.runtime.settings import (
     LOG_SETTINGS,
@@ -171,9 +172,16 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: Path | 
 
 
 def simulated_state_dir(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Of the simulated GPUs, if those are what is shared."""
-    simulated = environment.get("NVSHARE_SIM") and environment.get("NVSHARE_SIM_DIR")
-    return Path(simulated) if simulated else None
+    """Of the simulated GPUs, if those are what is shared. Raises StartError."""
+    if not environment.get("NVSHARE_SIM"):
+        return None
+    directory = environment.get("NVSHARE_SIM_DIR", "")
+    if not directory.startswith("/"):
+        raise StartError(
+            f"NVSHARE_SIM is set, and NVSHARE_SIM_DIR={directory!r} is not an absolute path; containers get"
+            " that directory, so name one of the node"
+        )
+    return Path(directory)
 
 
 def plugin_settings_section() -> list[str]:

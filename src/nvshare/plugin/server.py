@@ -94,7 +94,7 @@ class Answers:
         try:
             while True:
                 told.clear()
-                await stream.send_message(self._list())
+                await stream.send_message(self.listed())
                 await told.wait()
         finally:
             self._streams.discard(told)
@@ -144,7 +144,7 @@ class Answers:
             missing = _missing(self._needed)
         return messages.PreStartContainerResponse()
 
-    def _list(self) -> messages.ListAndWatchResponse:
+    def listed(self) -> messages.ListAndWatchResponse:
         answer = messages.ListAndWatchResponse()
         for device in self._devices.devices():
             row = answer.devices.add(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)
