@@ -136,5 +136,5 @@ class Checkpoint:
     departed: tuple[DepartedRecord, ...] = ()  # in the order in which they left
     present: tuple[PodRecord, ...] = ()
     billed_away: tuple[tuple[str, str, int], ...] = ()
-    """Pod, GPU, and what the pod was billed for the time without a daemon. Its processes run together, so that
-    is billed for those as well that have not resumed yet."""
+    """Pod, GPU, and what the pod was billed for the time without a daemon. Its processes run together, so
+    that is billed for those as well that have not resumed yet."""
