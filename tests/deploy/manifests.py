@@ -28,8 +28,8 @@ def kubectl() -> str:
     found = shutil.which(str(ROOT / "build/tools/kubectl")) or shutil.which("kubectl")
     if found is None:
         pytest.skip("needs kubectl >= 1.27, and there is none; `make kubectl` installs it")
-    told = subprocess.run([found, "version", "--client", "-o", "json"], capture_output=True, text=True)
-    version = json.loads(told.stdout)["clientVersion"]
+    done = subprocess.run([found, "version", "--client", "-o", "json"], capture_output=True, text=True)
+    version = json.loads(done.stdout)["clientVersion"]
     minor = int("".join(filter(str.isdigit, version["minor"])))
     if minor < LEAST_KUBECTL:
         pytest.skip(

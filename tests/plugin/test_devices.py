@@ -174,6 +174,6 @@ def test_preferred_devices_are_available_different_and_on_as_many_gpus_as_can_be
     own = Counter(map(uuid_of, chosen))
     must = Counter(map(uuid_of, required))
     left = Counter(map(uuid_of, set(available) - set(chosen)))
-    for fuller in own:  # nobody gets a further part of a GPU while another GPU has none of his
+    for fuller in own:  # no second part of a GPU while another one has none of this container
         if own[fuller] > max(1, must[fuller]):
             assert all(own[other] >= own[fuller] - 1 for other in left), (own, left)

@@ -13,7 +13,9 @@ from nvshare.cli.daemon_start import config_or_exit
 
 @click.command("device-plugin")
 @click.option("--virtual-devices", metavar="N", help="Devices that each GPU is offered as.")
-@click.option("--policy", type=click.Choice(["spread", "pack"]), help="Which GPU a container had best get.")
+@click.option(
+    "--policy", type=click.Choice(["spread", "pack"]), help="Which GPU is preferred for a container."
+)
 @click.option("--kubelet-dir", metavar="DIR", help="The kubelet's directory.")
 @click.option("--sock-dir", metavar="DIR", help="Directory of the scheduler's socket and the library.")
 @click.option("--metrics/--no-metrics", default=None, help="Serve metrics, /healthz and /readyz.")

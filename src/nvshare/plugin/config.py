@@ -76,7 +76,7 @@ PLUGIN_SETTINGS: Final = (
         "NVSHARE_ALLOCATION_POLICY",
         "spread",
         Choice(tuple(Policy)),
-        "which GPU a container had best get: spread takes the one with the fewest devices held, pack the"
+        "which GPU is preferred for a container: spread takes the one with the fewest devices held, pack the"
         " one with the most. A container with several devices gets them on different GPUs either way",
         live=True,
     ),

@@ -125,14 +125,14 @@ class DevicePlugin(Service[Config]):
 
     async def _alone(self) -> None:
         """Two plugins would take turns at replacing each other. The lock ends with its process."""
-        told = False
+        logged = False
         while self._lock < 0:
             try:
                 self._lock = take(self.config.path("NVSHARE_PLUGIN_DIR"), SOCK_DIR_MODE)
             except (DirectoryTaken, StartError) as error:
-                if not told:
+                if not logged:
                     logs.info("waiting for another device plugin to end", why=error)
-                told = True
+                logged = True
                 await asyncio.sleep(LOOK_SEC / 2)
 
     # ---- what is heard --------------------------------------------------------------------------

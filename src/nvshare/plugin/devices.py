@@ -1,4 +1,4 @@
-"""Which devices the kubelet is offered, how they are, and which of them a container had best get. Pure.
+"""Which devices are offered to the kubelet, their health, and which are preferred for a container. Pure.
 
 1. Each GPU is offered as ``slots`` devices with the ids UUID__1, UUID__2, ... A MIG instance is a GPU.
 2. A GPU once seen stays offered: one that is gone or faulty is unhealthy. Otherwise the kubelet would count
@@ -72,7 +72,7 @@ def device_id(uuid: str, number: int) -> str:
 
 
 def uuid_of(device: str) -> str:
-    """Of the GPU that a device is a part of, as far as its id tells."""
+    """Of the GPU that a device is a part of, according to its id."""
     return device.rpartition(_SEPARATOR)[0]
 
 
@@ -175,7 +175,7 @@ class Devices:
         held: Collection[str],
         policy: Policy,
     ) -> list[str]:
-        """The devices that a container had best get (rule 5).
+        """The preferred devices for a container (rule 5).
 
         ``available`` are those the kubelet offers, ``required`` those of them that the container has to get,
         ``held`` those that pods hold by what the kubelet said last.

@@ -3,7 +3,7 @@ each.
 
 1. It is JSON, a list with one object for each GPU, in the order of their indices.
 2. It is written only when it says something new, and again after a failure, with growing pauses.
-3. Annotations of a node are 256 KiB in all. One that would take too much leaves out who holds what.
+3. Annotations of a node are 256 KiB in all. One that would take too much names no pods.
 """
 
 from __future__ import annotations

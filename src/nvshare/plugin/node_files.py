@@ -109,7 +109,7 @@ class NodeFiles:
 def _open_to_all(state_dir: Path) -> None:
     """Pods of any user write to simulated cards, as they do to the device files of real ones.
 
-    The directory stays root's, so nobody can replace a file.
+    The directory stays root's, so no pod can replace a file.
     """
     try:
         for name in os.listdir(state_dir):

@@ -1,7 +1,7 @@
 """Which devices the kubelet's pods hold, asked for every few seconds.
 
 1. What it said last stays in force while it does not answer.
-2. A device of another plugin with the id of one of our GPUs means that the whole GPU is somebody's.
+2. A device of another plugin with the id of one of our GPUs means that the whole GPU is given away.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The plugin's side of the device plugin interface, on a socket in the kubelet's directory.
 
 1. Every answer comes from the tables; nothing here waits, except PreStartContainer, which may (rule 3), and
-   ListAndWatch, which is told of changes.
+   ListAndWatch, which reports changes.
 2. What cannot be answered is a gRPC error that names what is wrong.
 3. A container is not started before the node has what it needs: the library, and the daemon's socket. After a
    reboot those may come later than the kubelet.
@@ -62,13 +62,13 @@ class Answers:
 
     @property
     def streams(self) -> int:
-        """How many are told of changes: one, the kubelet's."""
+        """Open ListAndWatch calls: normally one, the kubelet's."""
         return len(self._streams)
 
     def changed(self) -> None:
         """A device's health has changed, or there are more."""
-        for told in self._streams:
-            told.set()
+        for changed in self._streams:
+            changed.set()
 
     def service(self) -> Served:
         return Served(
@@ -89,15 +89,15 @@ class Answers:
 
     async def _list_and_watch(self, stream: Any) -> None:
         await stream.recv_message()
-        told = asyncio.Event()
-        self._streams.add(told)
+        changed = asyncio.Event()
+        self._streams.add(changed)
         try:
             while True:
-                told.clear()
+                changed.clear()
                 await stream.send_message(self.listed())
-                await told.wait()
+                await changed.wait()
         finally:
-            self._streams.discard(told)
+            self._streams.discard(changed)
 
     async def preferred(
         self, request: messages.PreferredAllocationRequest
@@ -212,7 +212,7 @@ class PluginSocket:
         self._inode = self._path.stat().st_ino
 
     def is_there(self) -> bool:
-        """Under its name, which the kubelet is told."""
+        """Whether the name that is registered still leads to it."""
         try:
             return self._server is not None and self._path.stat().st_ino == self._inode
         except OSError:

@@ -8,7 +8,7 @@ row = Rows()
 DEVICES = row(
     "nvshare_plugin_devices",
     (*GPU, "health"),
-    "Devices that the kubelet is offered, by what it is told about their health.",
+    "Devices offered to the kubelet, by their reported health.",
     "plugin",
 )
 DEVICES_HELD = row(

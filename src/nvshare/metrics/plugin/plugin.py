@@ -48,6 +48,6 @@ SOURCE_UP = row(
 CALLBACK_ERRORS = row(
     "nvshare_plugin_callback_errors_total",
     (),
-    "Exceptions that nobody expected, each with a log line.",
+    "Unexpected exceptions, each with a log line.",
     "plugin",
 )

@@ -1,4 +1,4 @@
-"""The double's side of one registered plugin: a connection, and a thread that is told of its devices."""
+"""The double's side of a registered plugin: a connection, and a thread that receives its list of devices."""
 
 from __future__ import annotations
 
