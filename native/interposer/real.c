@@ -44,6 +44,7 @@ void real_find(void)
 #undef HANDLED
 #undef HANDLED_STREAM
 #undef NVML
+#undef RENAMED
 #undef DRIVER_CALL
 #undef NVML_CALL
 }

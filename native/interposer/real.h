@@ -29,6 +29,7 @@ struct real {
 #undef HANDLED
 #undef HANDLED_STREAM
 #undef NVML
+#undef RENAMED
 #undef DRIVER_CALL
 #undef NVML_CALL
 };
