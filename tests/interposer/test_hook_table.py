@@ -74,9 +74,10 @@ def hooks() -> list[Hook]:
     text = text.replace("DIMENSIONS", "int, int, int, int, int, int, int")
     rows = []
     pattern = r'^([A-Z_]+)\((\w+),(?: (\w+),)? "(\w+)", (\d+),(?: (ptsz|ptds),)?([^;]*?)\n(?=[A-Z#/\n]|\Z)'
-    for kind, symbol, _twin, name, since, variant, rest in re.findall(pattern, text, re.MULTILINE | re.DOTALL):
-        lists = re.findall(r"\(([^()]*)\)", rest)
-        parameters = count_parameters(lists[-2 if kind == "GATED" else 0])  # before them a GATED row has its stream
+    found = re.findall(pattern, text, re.MULTILINE | re.DOTALL)
+    for kind, symbol, _twin, name, since, variant, rest in found:
+        lists = re.findall(r"\(([^()]*)\)", rest)  # a GATED row has its stream before them
+        parameters = count_parameters(lists[-2 if kind == "GATED" else 0])
         rows.append(Hook(symbol, name, int(since), "", parameters))
         if kind in ("GATED", "FILL", "BLOCKING", "HANDLED_STREAM"):
             rows.append(Hook(f"{symbol}_{variant}", name, max(int(since), 7000), variant, parameters))
@@ -99,13 +100,14 @@ def chosen(name: str, version: int, variant: str) -> Hook | None:
 
 def for_32_bits(row: Listed) -> bool:
     """The first version took 32-bit addresses, which cannot name memory of a 64-bit program."""
-    newer = [other.since for other in listed_functions() if other.name == row.name and other.since > row.since]
-    return row.since < ADDRESSES_OF_64_BITS and ADDRESSES_OF_64_BITS in newer and not row.name.startswith("cuCtx")
+    versions = {other.since for other in listed_functions() if other.name == row.name}
+    is_old = row.since < ADDRESSES_OF_64_BITS and ADDRESSES_OF_64_BITS in versions
+    return is_old and not row.name.startswith("cuCtx")
 
 
 def test_the_table_is_read_whole() -> None:
     rows = (ROOT / "native/interposer/hooks.def").read_text(encoding="utf-8").splitlines()
-    written = sum(bool(re.match(r'(GATED|FILL|BLOCKING|HANDLED|HANDLED_STREAM)\(cu', row)) for row in rows)
+    written = sum(bool(re.match(r"(GATED|FILL|BLOCKING|HANDLED|HANDLED_STREAM)\(cu", row)) for row in rows)
     assert len({hook.symbol.removesuffix("_ptsz").removesuffix("_ptds") for hook in HOOKS}) >= written - 1
 
 

@@ -13,6 +13,7 @@ PER_THREAD: Final = 2
 ADDRESSES_OF_64_BITS: Final = 3020
 RENAMED: Final = {("cuGraphInstantiate", 12000): "cuGraphInstantiateWithFlags"}
 
+
 @cache
 def driver() -> ctypes.CDLL:
     return ctypes.CDLL(str(library_directory() / "libcuda.so.1"))
@@ -34,7 +35,7 @@ def address_of(symbol: str) -> int | None:
 
 
 def symbol_of(row: Listed, rows: list[Listed]) -> str:
-    """A name's versions are numbered in the order of their ages; the twin has its suffix behind the number."""
+    """A name's versions are numbered by age; the twin has its suffix behind the number."""
     versions = sorted({other.since for other in rows if other.name == row.name and not other.variant})
     number = sum(since <= row.since for since in versions)
     symbol = row.name if number == 1 else f"{row.name}_v{number}"
