@@ -111,7 +111,7 @@ CUresult handle_cuCtxDetach(CUcontext ctx)
 CUresult handle_cuGreenCtxDestroy(CUgreenCtx green)
 {
     CUcontext ctx;
-    if (real.cuCtxFromGreenCtx && real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
+    if (real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
         lanes_forget_context(ctx);
     return note_current(real.cuGreenCtxDestroy(green));
 }
@@ -122,8 +122,8 @@ static CUcontext primary_of(CUdevice device)
     unsigned int flags;
     int active = 0;
     CUcontext ctx = NULL;
-    if ((!real.cuDevicePrimaryCtxRelease && !real.cuDevicePrimaryCtxRelease_v2) || !real.cuDevicePrimaryCtxRetain ||
-        !real.cuDevicePrimaryCtxGetState || real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+    if ((!real.cuDevicePrimaryCtxRelease && !real.cuDevicePrimaryCtxRelease_v2) ||
+        real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
         !active || real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
         return NULL;
     (real.cuDevicePrimaryCtxRelease_v2 ? real.cuDevicePrimaryCtxRelease_v2 : real.cuDevicePrimaryCtxRelease)(device);
