@@ -10,12 +10,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from nvshare.plugin.devices import Devices, Gpu, Policy
 from nvshare.pods.kubelet import device_plugin_pb2 as messages
 from nvshare.pods.kubelet.interface import RESOURCE
+from tests.exporters.node import free_port
 from tests.plugin.harness import SLOTS, Node
 
 TIMES: Final = 5
@@ -38,8 +40,12 @@ def starts_and_memory(metrics: str) -> tuple[list[float], int]:
     """Seconds to the first list of all devices; resident memory afterwards."""
     seconds, memory = [], 0
     for _ in range(TIMES):
-        with tempfile.TemporaryDirectory(prefix="nvp") as name:
-            node = Node(Path(name), metrics_enable=metrics, metrics_addr="127.0.0.1:19403")
+        with (
+            tempfile.TemporaryDirectory(prefix="nvp") as name,
+            closing(
+                Node(Path(name), metrics_enable=metrics, metrics_addr=f"127.0.0.1:{free_port()}")
+            ) as node,
+        ):
             node.kubelet.start()
             began = time.perf_counter()
             node.plugin.start()
@@ -48,15 +54,13 @@ def starts_and_memory(metrics: str) -> tuple[list[float], int]:
             if not memory:
                 time.sleep(3)  # a few looks at all sources
                 memory = memory_bytes(node.plugin.process.pid)
-            node.close()
     return seconds, memory
 
 
 def health_seconds() -> list[float]:
     """From a fault of a card, and from its end, until the kubelet has heard of it."""
     found = []
-    with tempfile.TemporaryDirectory(prefix="nvp") as name:
-        node = Node(Path(name))
+    with tempfile.TemporaryDirectory(prefix="nvp") as name, closing(Node(Path(name))) as node:
         node.kubelet.start()
         node.plugin.start()
         node.wait_healthy(2 * SLOTS)
@@ -64,7 +68,6 @@ def health_seconds() -> list[float]:
             node.cards.fault("back" if number % 2 else "lost", node.uuids()[0])
             expected = 2 * SLOTS if number % 2 else SLOTS
             found.append(timed(lambda count=expected: node.wait_healthy(count)))  # type: ignore[misc]
-        node.close()
     return found
 
 
@@ -79,8 +82,7 @@ def choice_seconds() -> list[float]:
 
 def asked_seconds() -> list[float]:
     """The same over gRPC, with the cards of a node."""
-    with tempfile.TemporaryDirectory(prefix="nvp") as name:
-        node = Node(Path(name), cards="t4:16")
+    with tempfile.TemporaryDirectory(prefix="nvp") as name, closing(Node(Path(name), cards="t4:16")) as node:
         node.kubelet.start()
         node.plugin.start()
         node.wait_healthy(16 * SLOTS)
@@ -90,7 +92,6 @@ def asked_seconds() -> list[float]:
         available = sorted(node.kubelet.healthy())
         request.container_requests.add(available_deviceIDs=available, allocation_size=4)
         found = [timed(lambda: endpoint.ask("GetPreferredAllocation", request)) for _ in range(200)]
-        node.close()
     return found
 
 
