@@ -91,8 +91,7 @@ def asked_seconds() -> list[float]:
         request = messages.PreferredAllocationRequest()
         available = sorted(node.kubelet.healthy())
         request.container_requests.add(available_deviceIDs=available, allocation_size=4)
-        found = [timed(lambda: endpoint.ask("GetPreferredAllocation", request)) for _ in range(200)]
-    return found
+        return [timed(lambda: endpoint.ask("GetPreferredAllocation", request)) for _ in range(200)]
 
 
 def shown(what: str, goal: str, values: list[float], factor: float, unit: str) -> None:
