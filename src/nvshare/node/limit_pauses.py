@@ -1,7 +1,8 @@
-"""Pauses between changes of a pod's limits that its own processes or its user ask for.
+"""Pauses between changes of a pod's limits that its own processes, its user or its annotations ask for.
 
 All clients of a pod are sent a new limit. In a pod of more than FEW_CLIENTS clients, the next change has to
 wait for a time in proportion to their number, so that nobody can keep the daemon busy by changing limits.
+Whoever may ask at any rate, as annotations do, has to wait for a time of its own in smaller pods, too.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ class LimitPauses:
         self._clients_of = clients_of
         self._over: dict[str, dict[str, Callable[[], None]]] = {}  # by pod and source, what to do then
 
-    def may_change(self, pod: str) -> bool:
-        """Whether a change is permitted now; if so, the pod's next pause begins."""
+    def may_change(self, pod: str, least_ns: int = 0) -> bool:
+        """Whether a change is permitted now; if so, the pod's next pause begins, of ``least_ns`` at least."""
         if pod in self._over:
             return False
         clients = self._clients_of(pod)
-        if clients > FEW_CLIENTS:
+        pause_ns = max(least_ns, clients * PER_CLIENT_NS if clients > FEW_CLIENTS else 0)
+        if clients and pause_ns:
             self._over[pod] = {}
-            self._dispatcher.loop.call_later(clients * PER_CLIENT_NS / 1e9, self._end, pod)
+            self._dispatcher.loop.call_later(pause_ns / 1e9, self._end, pod)
         return True
 
     def when_over(self, pod: str, source: str, action: Callable[[], None] | None) -> None:

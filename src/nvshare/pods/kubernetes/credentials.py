@@ -28,9 +28,12 @@ from nvshare.pods.kubernetes.kubeconfig import (
     decoded,
     read_kubeconfig,
 )
+from nvshare.runtime import files
 
 SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_TOKEN_BYTES_MAX: Final = 65_536
+TOKEN_BYTES_MAX: Final = 65_536
+CA_BYTES_MAX: Final = 4 << 20
+"""A bundle of all authorities that a machine trusts is about 0.2 MiB."""
 HOST_VARIABLE: Final = "KUBERNETES_SERVICE_HOST"
 PORT_VARIABLE: Final = "KUBERNETES_SERVICE_PORT"
 
@@ -42,37 +45,27 @@ class Endpoint(NamedTuple):
     server_name: str = ""  # of its certificate, if it is not the host
 
 
-class Stamp(NamedTuple):
-    """Changes when a file is replaced or written."""
-
-    inode: int
-    size: int
-    modified_ns: int
-
-
-def _stamp(path: Path) -> Stamp:
-    status = path.stat()
-    return Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
-
-
 class WatchedFile:
     """The content of a small file, read again when it has changed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, bytes_max: int) -> None:
         self._path = path
-        self._stamp: Stamp | None = None
+        self._bytes_max = bytes_max
+        self._stamp: tuple[int, ...] = ()
         self._content = b""
 
     def read(self) -> bytes:
         """Raises AccessError."""
         try:
-            stamp = _stamp(self._path)
+            found = self._path.stat()
+            stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
             if stamp != self._stamp:
-                with self._path.open("rb") as file:
-                    self._content = file.read(_TOKEN_BYTES_MAX)
+                self._content = files.read_regular(self._path, self._bytes_max)
                 self._stamp = stamp
         except OSError as error:
             raise AccessError(f"{self._path} cannot be read: {error.strerror}") from error
+        except files.Unusable as error:
+            raise AccessError(f"{self._path} cannot be used: {error}") from error
         return self._content
 
 
@@ -140,7 +133,8 @@ def _in_cluster(environment: Mapping[str, str], directory: Path) -> Credentials:
     host, port = environment[HOST_VARIABLE], environment.get(PORT_VARIABLE, "443")
     if not port.isdigit():
         raise AccessError(f"{PORT_VARIABLE}={port!r} is not a port")
-    token, authority = WatchedFile(directory / "token"), WatchedFile(directory / "ca.crt")
+    token = WatchedFile(directory / "token", TOKEN_BYTES_MAX)
+    authority = WatchedFile(directory / "ca.crt", CA_BYTES_MAX)
     return Credentials(Endpoint(host, int(port)), authority.read, lambda: _token(token.read()))
 
 
@@ -189,13 +183,13 @@ def _authority(cluster: Cluster, directory: Path) -> Callable[[], bytes]:
         content = decoded("certificate-authority-data", cluster.certificate_authority_data)
         return lambda: content
     if cluster.certificate_authority:
-        return WatchedFile(directory / cluster.certificate_authority).read
+        return WatchedFile(directory / cluster.certificate_authority, CA_BYTES_MAX).read
     return lambda: b""  # those that the machine trusts
 
 
 def _token_of(user: User) -> Callable[[], str]:
     if user.token_file:
-        file = WatchedFile(Path(user.token_file))
+        file = WatchedFile(Path(user.token_file), TOKEN_BYTES_MAX)
         return lambda: _token(file.read())
     if user.exec is not None:
         return ExecCredentials(user.exec).token

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 import yaml
 
+from nvshare.runtime import files
+
 _BYTES_MAX: Final = 4 << 20
 
 
@@ -119,12 +121,9 @@ def _find(kind: str, name: str, lists: list[tuple[Path, list[_Named] | None]]) -
 
 def _read(path: Path) -> _File:
     try:
-        with path.open("rb") as file:
-            raw = file.read(_BYTES_MAX + 1)
-        if len(raw) > _BYTES_MAX:
-            raise AccessError(f"{path} is larger than {_BYTES_MAX} bytes")
+        raw = files.read_regular(path, _BYTES_MAX)
         return msgspec.convert(yaml.safe_load(raw) or {}, _File)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, files.Unusable, ValueError, RecursionError, yaml.YAMLError) as error:
         raise AccessError(f"{path} is not a kubeconfig: {error}") from error
 
 

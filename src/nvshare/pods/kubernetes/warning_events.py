@@ -1,12 +1,12 @@
 """Warning events on pods, for people who look there: ``kubectl describe pod``.
 
-1. They are a courtesy: at most one in EVERY_SEC is sent, a few wait, and others are dropped.
+1. They are a courtesy: at most one in EVERY_SEC is sent, a few wait, and others are dropped. Of a pod only
+   the latest waits, and pods take turns, so that none can take the places of others.
 2. Without the right to make events none is sent for FORBIDDEN_SEC; then the right may have been given.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from datetime import UTC, datetime
@@ -38,7 +38,8 @@ class WarningEvents:
     def __init__(self, credentials: Credentials, node_name: str, timing: Timing) -> None:
         self._client = ApiClient(credentials, timing)
         self._node_name = node_name
-        self._waiting: queue.Queue[Warned] = queue.Queue(WAITING_MAX)
+        self._waiting: dict[str, Warned] = {}  # by pod, whose turn it is first
+        self._some = threading.Condition()
         self._results = dict.fromkeys(("sent", "dropped", "failed"), 0)
         self._forbidden_until = -1.0
         self._closed = threading.Event()
@@ -51,10 +52,13 @@ class WarningEvents:
         self._closed.set()
 
     def put(self, warned: Warned) -> None:
-        try:
-            self._waiting.put_nowait(warned)
-        except queue.Full:
-            self._results["dropped"] += 1
+        """Returns at once."""
+        with self._some:
+            if warned.uid in self._waiting or len(self._waiting) >= WAITING_MAX:
+                self._results["dropped"] += 1
+            if warned.uid in self._waiting or len(self._waiting) < WAITING_MAX:
+                self._waiting[warned.uid] = warned
+            self._some.notify()
 
     def results(self) -> dict[str, int]:
         return dict(self._results)
@@ -63,7 +67,7 @@ class WarningEvents:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            warned = self._waiting.get()
+            warned = self._next()
             if time.monotonic() < self._forbidden_until:
                 self._results["dropped"] += 1
                 continue
@@ -78,6 +82,11 @@ class WarningEvents:
                 self._results["failed"] += 1
             self._client.close()  # the next one may be hours away
             self._closed.wait(EVERY_SEC)
+
+    def _next(self) -> Warned:
+        with self._some:
+            self._some.wait_for(lambda: self._waiting)
+            return self._waiting.pop(next(iter(self._waiting)))
 
     def _send(self, warned: Warned) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
