@@ -6,8 +6,8 @@ where the kubelet's own can be:
 1. cgroupfs driver: below ``kubepods``, which is at the top or in one of a few known directories.
 2. systemd driver: below the slices that its name consists of, from the top.
 3. containerd without the systemd driver, below systemd's names: at the top, or in the runtime's own service.
-4. A reader in a cgroup namespace of its own sees other pods above its root, as ``/../..``, and only the end of
-   the path above them.
+4. A reader in a cgroup namespace of its own sees other pods above its root, as ``/../..``, and of the path to
+   them only the end.
 5. The node itself may be in a container, or the kubelet have another root: a daemon that runs in a pod of the
    node is below the same prefix, which is left out.
 """
@@ -18,10 +18,10 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-_UID: Final = r"[0-9a-f]{8}(?:{0}[0-9a-f]{4}){3}{0}[0-9a-f]{12}|[0-9a-f]{32}"
-_DIRECTORY: Final = re.compile(rf"pod(?P<uid>{_UID.replace('{0}', '-')})")
+_DIRECTORY: Final = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})")
 _SLICE: Final = re.compile(
-    rf"(?P<before>(?:[^-/]+-)*kubepods(?:-besteffort|-burstable)?)-pod(?P<uid>{_UID.replace('{0}', '_')})\.slice"
+    r"(?P<before>(?:[^-/]+-)*kubepods(?:-besteffort|-burstable)?)"
+    r"-pod(?P<uid>[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}|[0-9a-f]{32})\.slice"
     r"(?P<within>:[a-z][a-z-]*:(?P<id>[0-9a-f]{64}))?"
 )
 _KUBEPODS: Final = "kubepods"

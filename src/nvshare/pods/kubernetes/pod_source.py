@@ -34,7 +34,7 @@ class News(NamedTuple):
     report: Listed[Annotated] | Changed[Annotated]
 
 
-class _Unchanged:
+class Unchanged:
     """Keeps back what has not changed as far as it is kept (rule 2)."""
 
     def __init__(self, deliver: Callable[[Listed[Annotated] | Changed[Annotated]], None], most: int) -> None:
@@ -116,7 +116,7 @@ class PodSource:
             NAMESPACES: ("/api/v1/namespaces", {}, NAMESPACES_MAX),
         }
         for source, (path, selector, most) in kinds.items():
-            news_only = _Unchanged(
+            news_only = Unchanged(
                 lambda report, source=source: deliver(News(source, report)),  # type: ignore[misc]
                 most,
             )

@@ -78,8 +78,9 @@ class Reflector(Generic[ObjectT]):
         self._thread.start()
 
     def close(self) -> None:
-        """Nothing is delivered any more."""
+        """Nothing is delivered any more, and the thread ends as soon as what it waits for does."""
         self._closed.set()
+        self._client.interrupt()
 
     def list_again(self) -> None:
         """Everything is wanted once more. Called by another thread."""
@@ -117,6 +118,7 @@ class Reflector(Generic[ObjectT]):
                 self._list_again.clear()
                 self._plan.start_over()
                 self._availability.was_idle()
+        self._client.close()
 
     def _lasted_sec(self) -> float:
         return time.monotonic() - self._watch_began if self._watch_began else 0.0
