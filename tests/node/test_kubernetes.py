@@ -26,7 +26,9 @@ pytestmark = pytest.mark.skipif(not IS_ROOT, reason="only root can make cgroups 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One double and one daemon for all tests that change neither."""
-    with cluster(tmp_path_factory.mktemp("kube"), bounds={"unknown_pod_ns": 3_000_000_000, "gone_pod_ns": 200_000_000}) as found:
+    with cluster(
+        tmp_path_factory.mktemp("kube"), bounds={"unknown_pod_ns": 3_000_000_000, "gone_pod_ns": 200_000_000}
+    ) as found:
         yield found
 
 

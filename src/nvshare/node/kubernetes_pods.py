@@ -57,7 +57,6 @@ _OF_CLUSTER: Final = (ANNOTATION, DEFAULT, CEILING)
 _NS_PER_SEC: Final = 1_000_000_000
 FORGET_SEC: Final = 60.0
 LIST_AGAIN_SEC: Final = 10.0
-PAUSE_NS: Final = 50_000_000
 _MAILBOX_MAX: Final = 128
 REFUSED_AGAIN_NS: Final = 600_000_000_000
 _REFUSED_MAX: Final = 1024
@@ -111,6 +110,7 @@ class KubernetesPods:
     def faults(self) -> list[str]:
         """What keeps the limits of pods from being complete and up to date, for people."""
         found = []
+        up = {source for source, figures in self.sources().items() if figures.up}
         for source, figures in self.sources().items():
             if figures.up or (source == NAMESPACES and figures.status == HTTPStatus.FORBIDDEN):
                 continue
@@ -120,10 +120,16 @@ class KubernetesPods:
             )
             what = "Kubernetes" if source == PODS else "Kubernetes' namespaces"
             found.append(f"{what} cannot be watched {since}, the last known limits hold: {figures.why}")
+        if PODS in up and not self.directory.pods() and self._any_in_pods():
+            words = f"no pod of node {self.directory.node_name!r} is known, but processes of pods are here"
+            found.append(f"{words}: is NVSHARE_NODE_NAME the node's name in Kubernetes?")
         for kind in sorted(self.directory.incomplete):
             most = PODS_MAX if kind == OF_PODS else NAMESPACES_MAX
             found.append(f"there are more than {most} {kind}: what some of them state on limits is not known")
         return found
+
+    def _any_in_pods(self) -> bool:
+        return any(member.in_pod for member in self._node.members.registered.values())
 
     def warnings(self) -> dict[str, int]:
         """Warning events on pods, by what became of them."""
@@ -276,7 +282,7 @@ class KubernetesPods:
         if not changed:
             return
         pauses = self._node.members.limit_pauses
-        if not pauses.may_change(key, PAUSE_NS):
+        if not pauses.may_annotate(key):
             pauses.when_over(key, ANNOTATION, partial(self.apply, key))
             return
         for source, words in changed.items():

@@ -181,6 +181,7 @@ class MetricsService:
             watches={source: figures.watches for source, figures in sources.items()},
             events={source: figures.events for source, figures in sources.items()},
             pods=len(kubernetes.directory),
+            overlooked=kubernetes.directory.overlooked,
             warnings=kubernetes.warnings(),
         )
 

@@ -230,4 +230,6 @@ def _no_answer(error: Exception) -> ApiError:
 
 
 def _shown(words: str) -> str:
+    """For terminals and logs."""
+    words = "".join(char if char.isprintable() else "?" for char in words[: _SHOWN + 1])
     return words if len(words) <= _SHOWN else words[: _SHOWN - 1] + "…"

@@ -1,9 +1,11 @@
-"""Whether a source tells of all changes, and since when it does not.
+"""Whether a source tells of all changes, and when it last told anything.
 
 1. It is up while a watch stands.
 2. Between a stream that reported nothing, or expired, and the next watch it is in doubt: the server may be
    well, so it stays up for as long as an answer may take, and is down after that.
-3. A thread notes what happens, and another one asks.
+3. What is known is as old as the last event, bookmark or complete list: a stream may be silent because
+   nothing happens, or because nothing comes through.
+4. A thread notes what happens, and another one asks.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ class Availability:
         self.why = "not asked yet"  # it is not up
         self.status = 0  # of the last failure
         self.failures = 0
-        self._current_ns = -1  # when all was last known; -1: never
+        self.heard_ns = -1  # rule 3; -1: never
 
-    def current_ns(self, now_ns: int) -> int:
-        return now_ns if self.up and self._doubtful_since_ns < 0 else self._current_ns
+    def heard(self) -> None:
+        self.heard_ns = time.monotonic_ns()
 
     def watch_began(self) -> None:
         with self._lock:
@@ -47,7 +49,6 @@ class Availability:
                 return
             was_up, why_before, self.why = self.up, self.why, failure.why
             if was_up:
-                self._doubt()  # since then, if not before
                 self.up, self._doubtful_since_ns = False, -1
             if was_up or why_before != failure.why:
                 self._changed()
@@ -69,4 +70,4 @@ class Availability:
 
     def _doubt(self) -> None:
         if self._doubtful_since_ns < 0:
-            self._doubtful_since_ns = self._current_ns = time.monotonic_ns()
+            self._doubtful_since_ns = time.monotonic_ns()

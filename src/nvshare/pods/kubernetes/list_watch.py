@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 PAGE_OBJECTS: Final = 20
@@ -40,7 +41,8 @@ OBJECTS_MAX: Final = 100_000
 PAGE_OBJECTS_MAX: Final = 5000
 """Of a page. A server may give more objects than were asked for, but not any number."""
 _START_OVER: Final = frozenset({EXPIRED, 400, UNREADABLE})
-_FAILURES_IN_A_ROW: Final = 3
+_FAILURES_IN_A_ROW: Final = 10
+"""Half a minute or so. Less is no reason to list thousands of objects anew."""
 
 
 class Timing(NamedTuple):
@@ -51,6 +53,7 @@ class Timing(NamedTuple):
     page_sec: float = 30.0  # for a whole page
     idle_sec: float = 75.0  # without an event or a bookmark, which come about once a minute
     watch_sec: int = 240  # how long a stream is asked for, and up to as much more at random
+    forbidden_sec: float = 0.0  # at least, after 403: of what need not be permitted
     margin_sec: float = 10.0  # after which a stream is ended that the server has not ended by then
 
 
@@ -156,7 +159,8 @@ class ListWatch:
         if failure.status in _START_OVER or self._in_a_row >= _FAILURES_IN_A_ROW:
             self.start_over()
         if times:
-            self._pause(times, failure.retry_after_sec)
+            forbidden_sec = self._timing.forbidden_sec if failure.status == HTTPStatus.FORBIDDEN else 0.0
+            self._pause(times, max(failure.retry_after_sec, forbidden_sec))
 
     def start_over(self) -> None:
         """With a list."""

@@ -63,6 +63,7 @@ class Page(msgspec.Struct, frozen=True):
     """A part of a list. The items are decoded one by one, so that no single call takes long."""
 
     metadata: ListMetadata
+    kind: str = ""
     items: list[msgspec.Raw] | None = None  # null where there are none
 
 

@@ -24,6 +24,8 @@ from nvshare.pods.kubernetes.warning_events import Warned, WarningEvents
 PODS: Final = "kubernetes"
 NAMESPACES: Final = "kubernetes-namespaces"
 VALUE_MAX: Final = 256
+FORBIDDEN_SEC: Final = 30.0
+"""After which namespaces are asked for again; the right may have been given."""
 _RUNNING_ON: Final = "spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed"  # rule 4
 
 
@@ -116,6 +118,7 @@ class PodSource:
             NAMESPACES: ("/api/v1/namespaces", {}, NAMESPACES_MAX),
         }
         for source, (path, selector, most) in kinds.items():
+            forbidden_sec = FORBIDDEN_SEC if source == NAMESPACES else 0.0  # rule 1
             news_only = Unchanged(
                 lambda report, source=source: deliver(News(source, report)),  # type: ignore[misc]
                 most,
@@ -128,7 +131,7 @@ class PodSource:
                 credentials,
                 news_only.take,
                 lambda source=source: changed(source),  # type: ignore[misc]
-                timing,
+                timing._replace(forbidden_sec=forbidden_sec),
             )
 
     def start(self) -> None:

@@ -91,7 +91,7 @@ class Reflector(Generic[ObjectT]):
         found = self._availability
         found.look(now_ns)
         counts = (self._lists, self._watches, self._events, found.failures)
-        return SourceFigures(found.up, found.why, found.current_ns(now_ns), *counts, found.status)
+        return SourceFigures(found.up, found.why, found.heard_ns, *counts, found.status)
 
     # ---- in the thread -----------------------------------------------------------------------
 
@@ -140,6 +140,8 @@ class Reflector(Generic[ObjectT]):
         try:
             page = _PAGE.decode(raw)
             meta, items = page.metadata, page.items or ()
+            if not page.kind.endswith("List"):
+                raise ValueError(f"its kind is {page.kind!r}")
             if len(items) > PAGE_OBJECTS_MAX:
                 raise ValueError(f"a page of {len(items)} objects, {step.limit} were asked for")
             objects = [self._item.decode(item) for item in items]
@@ -148,6 +150,8 @@ class Reflector(Generic[ObjectT]):
             raise ApiError(Failure(UNREADABLE, f"a list that is not understood: {error}")) from error
         if not self._closed.is_set():
             self._deliver(Listed(objects, self._first_page, last))
+        if last:
+            self._availability.heard()
         self._first_page = False
 
     def _watch(self, step: Watch) -> None:
@@ -180,6 +184,7 @@ class Reflector(Generic[ObjectT]):
         if event.type == ERROR:
             raise self._error_of(line) or ApiError(Failure(UNREADABLE, "an error that is not understood"))
         self._plan.event_came(event.object.metadata.resource_version)
+        self._availability.heard()
         if event.type != BOOKMARK and not self._closed.is_set():
             self._events += 1
             self._deliver(Changed(event.type, event.object))

@@ -2,7 +2,8 @@
 
 1. They are a courtesy: at most one in EVERY_SEC is sent, a few wait, and others are dropped. Of a pod only
    the latest waits, and pods take turns, so that none can take the places of others.
-2. Without the right to make events none is sent for FORBIDDEN_SEC; then the right may have been given.
+2. Where events may not be made, none is sent to that namespace for FORBIDDEN_SEC; then the right may have
+   been given. In a namespace that is being deleted nothing can be made, which says nothing about the right.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import msgspec
 
 from nvshare.pods.kubernetes.api_client import ApiClient, ApiError
 from nvshare.pods.kubernetes.credentials import Credentials
-from nvshare.pods.kubernetes.list_watch import Timing
+from nvshare.pods.kubernetes.list_watch import Failure, Timing
 
 EVERY_SEC: Final = 1.0
-WAITING_MAX: Final = 64
+WAITING_MAX: Final = 256
 FORBIDDEN_SEC: Final = 600.0
+NAMESPACES_MAX: Final = 1024
+_TERMINATING: Final = "because it is being terminated"
 _MESSAGE_MAX: Final = 1000
 _COMPONENT: Final = "nvshare-scheduler"
 
@@ -41,7 +44,7 @@ class WarningEvents:
         self._waiting: dict[str, Warned] = {}  # by pod, whose turn it is first
         self._some = threading.Condition()
         self._results = dict.fromkeys(("sent", "dropped", "failed"), 0)
-        self._forbidden_until = -1.0
+        self._forbidden_until: dict[str, float] = {}  # by namespace
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kubernetes-events", daemon=True)
 
@@ -68,7 +71,7 @@ class WarningEvents:
     def _run(self) -> None:
         while not self._closed.is_set():
             warned = self._next()
-            if time.monotonic() < self._forbidden_until:
+            if time.monotonic() < self._forbidden_until.get(warned.namespace, 0.0):
                 self._results["dropped"] += 1
                 continue
             try:
@@ -76,12 +79,19 @@ class WarningEvents:
                 self._results["sent"] += 1
             except ApiError as error:
                 self._results["failed"] += 1
-                if error.failure.status in (401, 403):
-                    self._forbidden_until = time.monotonic() + FORBIDDEN_SEC
+                self._note_refusal(warned.namespace, error.failure)
             except Exception:  # a courtesy must not end the thread
                 self._results["failed"] += 1
             self._client.close()  # the next one may be hours away
             self._closed.wait(EVERY_SEC)
+
+    def _note_refusal(self, namespace: str, failure: Failure) -> None:
+        """Rule 2."""
+        if failure.status not in (401, 403) or _TERMINATING in failure.why:
+            return
+        if len(self._forbidden_until) >= NAMESPACES_MAX:
+            self._forbidden_until.clear()
+        self._forbidden_until[namespace] = time.monotonic() + FORBIDDEN_SEC
 
     def _next(self) -> Warned:
         with self._some:
