@@ -26,9 +26,8 @@ pytestmark = pytest.mark.skipif(not IS_ROOT, reason="only root can make cgroups 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One double and one daemon for all tests that change neither."""
-    with cluster(
-        tmp_path_factory.mktemp("kube"), bounds={"unknown_pod_ns": 3_000_000_000, "gone_pod_ns": 200_000_000}
-    ) as found:
+    bounds = {"unknown_pod_ns": 3_000_000_000, "gone_pod_ns": 200_000_000}
+    with cluster(tmp_path_factory.mktemp("kube"), bounds=bounds) as found:
         yield found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -209,11 +211,62 @@ def test_a_page_that_is_too_large_is_asked_for_again_in_halves(tmp_path: Path) -
 
 def test_a_page_of_any_number_of_objects_is_refused(tmp_path: Path) -> None:
     def answer(to: Answer) -> None:
-        to.whole(b'{"metadata":{"resourceVersion":"1"},"items":[%b{}]}' % (b"{}," * PAGE_OBJECTS_MAX))
+        to.whole(
+            b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[%b{}]}'
+            % (b"{}," * PAGE_OBJECTS_MAX)
+        )
 
     with watched(tmp_path, answer) as found:
         assert "a page of 5001 objects, 20 were asked for" in found.wait(lambda f: f.failures > 0).why
         assert found.reports == []
+
+
+@pytest.mark.parametrize("kind", ["Status", ""])
+def test_another_kind_is_no_empty_list(tmp_path: Path, kind: str) -> None:
+    body = {"kind": kind, "metadata": {"resourceVersion": "1"}}
+    with watched(tmp_path, lambda to: to.whole(body)) as found:
+        figures = found.wait(lambda figures: figures.failures > 0)
+        assert (figures.why, found.reports) == (f"a list that is not understood: its kind is {kind!r}", [])
+
+
+def test_what_the_server_says_is_plain_text_where_it_is_shown(tmp_path: Path) -> None:
+    message = b'{"kind":"Status","code":500,"message":"\\u001b[31mred\\nline"}'
+    head = b"HTTP/1.1 500 Error\r\nContent-Length: %d\r\n\r\n" % len(message)
+    with watched(tmp_path, lambda to: to.send(head + message)) as found:
+        assert found.wait(lambda figures: figures.failures > 0).why == "500: ?[31mred?line"
+
+
+def test_the_servers_wish_for_a_pause_is_granted(tmp_path: Path) -> None:
+    """It asks again after the pause that it was asked for, not after its own of some milliseconds."""
+    asked: list[float] = []
+
+    def answer(to: Answer) -> None:
+        asked.append(time.monotonic())
+        to.send(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
+
+    with watched(tmp_path, answer) as found:
+        found.wait(lambda _: len(asked) >= 3)
+        assert all(after - before >= 1.0 for before, after in pairwise(asked))
+
+
+def test_what_is_known_is_as_old_as_the_last_report(tmp_path: Path) -> None:
+    """However well the silent stream stands."""
+    told = threading.Event()
+
+    def answer(to: Answer) -> None:
+        if not to.is_watch:
+            to.whole(pods())
+            return
+        to.begin()
+        told.wait(PATIENCE_SEC)
+        to.chunk(BOOKMARK)
+        to.stay()
+
+    with watched(tmp_path, answer, Timing()) as found:
+        listed_ns = found.wait(lambda figures: figures.up).current_ns
+        assert 0 <= listed_ns == found.figures().current_ns <= time.monotonic_ns()
+        told.set()
+        found.wait(lambda figures: figures.current_ns > listed_ns)
 
 
 def test_the_same_continue_token_again_is_an_error(tmp_path: Path) -> None:

@@ -126,12 +126,22 @@ def test_a_page_that_fails_is_asked_for_again() -> None:
     assert found.next_step() == ListPage("more", PAGE_OBJECTS)
 
 
-def test_a_watch_that_fails_repeatedly_means_another_list() -> None:
-    found = watching()
-    for expected in (Watch("7", 479), Watch("7", 479), FIRST):
-        found.failed(AWAY)
+@pytest.mark.parametrize("status", [NO_ANSWER, 401, 403, 429, 500])
+def test_a_watch_that_fails_goes_on_from_its_version_unless_it_fails_for_long(status: int) -> None:
+    found, steps = watching(), []
+    for _ in range(10):
+        found.failed(Failure(status, "?"))
         assert isinstance(found.next_step(), Pause)
-        assert found.next_step() == expected
+        steps.append(found.next_step())
+    assert steps == [Watch("7", 479)] * 9 + [FIRST]
+
+
+def test_what_need_not_be_permitted_is_asked_for_rarely() -> None:
+    found = ListWatch(TIMING._replace(forbidden_sec=20.0), lambda: 0.999)
+    found.failed(Failure(403, "no"))
+    assert paused_sec(found) == pytest.approx(20.0)
+    found.failed(Failure(500, "?"))
+    assert paused_sec(found) == pytest.approx(0.2, rel=0.01)
 
 
 def test_pauses_double_up_to_the_most_until_a_watch_lasts() -> None:

@@ -13,6 +13,7 @@ import contextlib
 import http.client
 import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -188,6 +189,8 @@ class ApiClient:
         except (OSError, http.client.HTTPException, msgspec.MsgspecError):
             pass
         self.close()
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self._credentials.renew()
         return ApiError(refusal(response.status, words or response.reason, response, status))
 
 

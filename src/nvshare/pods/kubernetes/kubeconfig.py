@@ -52,6 +52,14 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     username: str = ""
     exec: Exec | None = None
     auth_provider: Any = None
+    as_user: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: list[str] | None = None
+    as_user_extra: Any = None
+
+    @property
+    def impersonates(self) -> bool:
+        return bool(self.as_user or self.as_uid or self.as_groups or self.as_user_extra)
 
 
 class _Context(msgspec.Struct, frozen=True):
@@ -61,12 +69,12 @@ class _Context(msgspec.Struct, frozen=True):
 
 class _NamedCluster(msgspec.Struct, frozen=True):
     name: str
-    cluster: Cluster = Cluster()
+    cluster: Cluster | None = None
 
 
 class _NamedUser(msgspec.Struct, frozen=True):
     name: str
-    user: User = User()
+    user: User | None = None
 
 
 class _NamedContext(msgspec.Struct, frozen=True):
@@ -106,9 +114,10 @@ def read_kubeconfig(paths: Sequence[Path]) -> Kubeconfig:
         "cluster", context.context.cluster, [(path, file.clusters) for path, file in files]
     )
     if not context.context.user:
-        return Kubeconfig(cluster.cluster, User(), cluster_path.parent, path.parent)
+        return Kubeconfig(cluster.cluster or Cluster(), User(), cluster_path.parent, path.parent)
     user, user_path = _find("user", context.context.user, [(path, file.users) for path, file in files])
-    return Kubeconfig(cluster.cluster, user.user, cluster_path.parent, user_path.parent)
+    directories = (cluster_path.parent, user_path.parent)
+    return Kubeconfig(cluster.cluster or Cluster(), user.user or User(), *directories)
 
 
 def _find(kind: str, name: str, lists: list[tuple[Path, list[_Named] | None]]) -> tuple[_Named, Path]:
