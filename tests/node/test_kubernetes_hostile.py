@@ -175,7 +175,7 @@ def test_annotations_that_change_all_the_time_are_told_now_and_then(kube: Cluste
     for number in range(300):
         kube.api.annotate("default/flips-fast", gpu_core_limit=str(number % 50 + 1))
     kube.api.annotate("default/flips-fast", gpu_core_limit="77")
-    told = []
+    told: list[int] = []
     while not told or told[-1] != 77:
         told.append(client.expect(T.UPDATE_CORE_LIMIT).core_limit_percent)
     kube.wait_limits("default/flips-fast", core_percent=77)

@@ -160,7 +160,7 @@ def test_a_certificate_that_is_replaced_is_read_again(tmp_path: Path) -> None:
     """Wherever its key is."""
     authority = Authority(tmp_path)
     certificate, key = authority.sign("first")
-    user = {
+    user: Fields = {
         "client-certificate": str(certificate),
         "client-key-data": base64.b64encode(key.read_bytes()).decode(),
     }
