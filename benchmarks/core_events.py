@@ -99,7 +99,7 @@ class Load:
 
 
 class Turns(Load):
-    """Clients that hold until they are told to let go."""
+    """Clients that hold until they are asked to let go."""
 
     def __init__(self, clients: int, core: Core, seed: int) -> None:
         super().__init__(clients, max(1, 96 // max(1, clients // GPUS)), core)

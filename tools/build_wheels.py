@@ -2,7 +2,7 @@
 
 zig compiles for glibc 2.17, as `make release-libs` does, so they are manylinux2014. For aarch64 the headers
 are those of the Python found here: sizes, byte order and layouts are the same on both.
-What cannot be built is told, and the exit code is then 1.
+What cannot be built is listed, and the exit code is then 1.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ bool session_is_refused(const struct session *s);
 bool session_ends_by_itself(const char *refusal);
 /* The process tries again later. */
 void session_defer(struct session *s, const struct message *message);
-/* It is refused for another reason, and told why. */
+/* It is refused for another reason, which the answer states. */
 void session_deny(struct session *s, const struct message *message);
 
 #endif

@@ -44,7 +44,7 @@ MEANING: Final = {
     TenantState.OUTSIDE: "waits for memory, or in serial mode for its slice",
     TenantState.HOLDING: "has the GPU to itself, as tenants with a quota do",
     TenantState.TOGETHER: "has the GPU together with others that have no quota",
-    TenantState.DRAINING: "was told to let go, and the next tenant waits for it",
+    TenantState.DRAINING: "was asked to let go, and the next tenant waits for it",
     TenantState.UNDRAINED: "did not let go in time: others run at the same time",
 }
 

@@ -78,7 +78,7 @@ class Card:
         memory = ask(pynvml.nvmlDeviceGetMemoryInfo)
         rates = ask(pynvml.nvmlDeviceGetUtilizationRates)
         listed = ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
-        encoder = ask(pynvml.nvmlDeviceGetEncoderUtilization)  # sampled as all else, and told how often
+        encoder = ask(pynvml.nvmlDeviceGetEncoderUtilization)  # for its period
         self._utilisation.state_period(0 if encoder is None else int(encoder[1]))
         work = self._work(call, handle)
         processes = None if listed is None else self._processes(listed, work is not None, see)

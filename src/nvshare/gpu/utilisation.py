@@ -9,10 +9,10 @@ Rules:
    answers: a sample may come late. It is no longer than what the driver says it is, if it does. To learn it,
    all that the driver has is asked for at first. If it never tells two, a sample is taken to be of the time
    since the last look, but of a second at most.
-3. What is told reaches to the newest sample. If there is none for so long that it would have come by now, the
+3. The report reaches to the newest sample. If there is none for so long that it would have come by now, the
    card did not work.
 4. The driver's buffer is short. If more time passed since the last look than it holds, or than the one sample
-   there is can be of, what is told is part of what was: it is not complete.
+   there is can be of, the report covers a part of that time: it is not complete.
 5. Samples bear the time of the wall clock. If that was set, nothing is known of the time in between.
 6. Processes that have ended, or have no context any more, have samples, too.
 """
@@ -42,11 +42,11 @@ class Sample(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What one look has told."""
+    """What one look has found."""
 
-    age_us: int  # how long before the look the time ended that is told of
+    age_us: int  # how long before the look the reported time ended
     length_us: int  # since the last time; 0: there is no news
-    complete: bool  # all of it was told of (rule 4)
+    complete: bool  # it covers all of that time (rule 4)
     worked_us: Mapping[int, int]  # by pid; what is not complete is stretched to the whole time
 
 
@@ -59,10 +59,10 @@ class Utilisation:
     def __init__(self) -> None:
         self._stated_us = PERIOD_MOST_US  # by the driver
         self._seen_us = 0  # of the newest sample, for the next question
-        self._until_us = 0  # what happened until then was told of
+        self._until_us = 0  # what happened until then was reported
         self._period_us = 0  # 0: not known yet
         self._gaps_us: deque[int] = deque(maxlen=16)  # the shortest of each of the last answers
-        self._answers = 0  # that told of somebody while it was not
+        self._answers = 0  # that listed a process while it was not
         self._taken_us = 0  # of the last look, by a clock that nobody sets
         self._percents: Mapping[int, int] = NOBODY
 

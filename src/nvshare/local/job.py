@@ -3,7 +3,7 @@
 1. The command stays in our process group. The terminal's own signals (Ctrl-C, Ctrl-Z, a new window size)
    reach it from the kernel; signals that a process sends to us are passed on. So pipelines and interactive
    programs work. A signal that a process sends to the whole group reaches the command twice, since the two
-   cannot be told apart.
+   cannot be distinguished.
 2. When job control stops the command, we stop as well, for the shell to see. A SIGSTOP from elsewhere
    concerns only its sender and the command.
 3. We adopt and reap orphans of the command, so that their ancestors still show their pod. We end with the

@@ -82,7 +82,7 @@ class Quotas:
         return as_json(self._context.quotas_of(requester, pod))
 
     def _pause_between_changes(self, pod: str, requester: Requester) -> None:
-        """All clients of a pod are told each change, so a user may not change a large pod's all the time."""
+        """Each change is sent to all clients of a pod, so users may not change a large pod's too often."""
         if requester.uid is not None and not self._node.members.limit_pauses.may_change(pod):
             raise TooManyRequests(f"the limits of {pod}, which has many clients, have just changed")
 

@@ -1,4 +1,4 @@
-"""An HTTP request is told from a message by its first letter, which no message type has."""
+"""Distinguishes HTTP requests from messages by their first letter, which no message type has."""
 
 from __future__ import annotations
 

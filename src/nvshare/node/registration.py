@@ -4,8 +4,8 @@
    process.
 2. A new client is in the journal before it is answered.
 3. A process may have several clients, so an absent member stays although its process registers another one.
-   But it is replaced if the process executes another program, if it had no memory, or if it was told to
-   register afresh.
+   But it is replaced if the process executes another program, if it had no memory, or if the daemon asked
+   it to register afresh.
 4. A client that says it holds the GPU works until it hears that it does not. So it resumes once a second at
    most.
 """

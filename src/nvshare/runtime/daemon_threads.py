@@ -1,7 +1,7 @@
 """Threads for what may wait: files, compression, passwords. A hung one never delays the end of a daemon.
 
 asyncio's own executor is joined when the event loop is closed and once more when the interpreter exits, so a
-file system that does not answer would keep a daemon that was told to end.
+file system that does not answer would keep a daemon from ending.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A modelled process of an older client, which queues kernels by a window of its own.
 
 1. It launches as many kernels as its window has, then waits for all of them. If that took less than a second
-   the window doubles, up to a cap that depends on the quota it was told; it begins at 64, or at 1 with the
+   the window doubles, up to a cap that depends on its quota; it begins at 64, or at 1 with the
    first programs.
 2. DROP_LOCK sets the window to 1 and is answered when all that was launched has completed. Until then nothing
    else is read. The wait that was under way ends with it, so the window doubles once more.

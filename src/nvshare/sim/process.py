@@ -1,8 +1,8 @@
 """A modelled process: launches kernels as its program says, and keeps the protocol with the core.
 
 What it does at a gate is what the interposer does: asks when it finds the gate closed, drains what
-it has in flight after a DROP, reports busy time, tells of gaps. It keeps ``in_flight_ns`` of work
-launched ahead, one kernel at least; told to be shallow, it waits for each small batch.
+it has in flight after a DROP, reports busy time and gaps. It keeps ``in_flight_ns`` of work
+launched ahead, one kernel at least; if asked to keep its queue short, it waits for each small batch.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class World:
         self._receive(self.core, event, now_ns)
 
     def _perform(self, wanted: list[effects.Effect], now_ns: int) -> None:
-        told: set[int] = set()
+        reached: set[int] = set()
         for effect in wanted:
             process = self.processes.get(effect.client)
             if process is None:
@@ -156,8 +156,8 @@ class World:
             else:
                 continue
             # What is written together arrives together.
-            delay_ns = 0 if effect.client in told else self._jittered_ns()
-            told.add(effect.client)
+            delay_ns = 0 if effect.client in reached else self._jittered_ns()
+            reached.add(effect.client)
             at_ns = max(now_ns + delay_ns, process.told_ns + 1)
             process.told_ns = at_ns
             self.at(at_ns, action)

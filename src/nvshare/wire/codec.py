@@ -180,7 +180,7 @@ class Decoder:
 
     @property
     def dialect(self) -> Dialect | None:
-        """What the peer speaks; None until its first message has told."""
+        """What the peer speaks; None until its first message has shown it."""
         return self._dialect
 
     @property

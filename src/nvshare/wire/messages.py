@@ -122,7 +122,7 @@ _ROWS: Final = (
         1,
         ("data", "core_limit_percent"),
         "answer to REGISTER with the client's id as 16 hex digits in data; with empty data: scheduling is"
-        " switched on, told to every client or asked by an operator",
+        " switched on, sent to every client or asked by an operator",
         fixed_id=OPERATOR_ID,
     ),
     MessageRow(
@@ -191,8 +191,8 @@ _ROWS: Final = (
         _DAEMON,
         3,
         ("id",),
-        "RESUME is honoured: id is valid now, epoch is the daemon's. Any lease is void; a new one is told by"
-        " LEASE behind it. What was allocated or freed since RESUME is told by MEM_USED",
+        "RESUME is honoured: id is valid now, epoch is the daemon's. Any lease is void; a new one follows"
+        " as LEASE. What was allocated or freed since RESUME is reported by MEM_USED",
         ("epoch",),
     ),
     MessageRow(
@@ -211,7 +211,7 @@ _ROWS: Final = (
         "LOCK_RELEASED with the bill: busy time since registration, gaps under 2 ms included; time since the"
         " last completion; longest kernel seen lately; again 1 wants the lock at once and saves a REQ_LOCK;"
         " grant is one more than the LOCK_OK read on this connection, so that a release never ends a grant it"
-        " has crossed (0: not told); worked_ns is for how long it has had work on the GPU since registration",
+        " has crossed (0: unknown); worked_ns is for how long it has had work on the GPU since registration",
         ("busy_ns", "idle_ns", "kernel_ns", "again", "grant", "worked_ns"),
     ),
     MessageRow(
@@ -221,7 +221,7 @@ _ROWS: Final = (
         (),
         "the same while it goes on: busy time, time since the last completion (0: holds and works), time with"
         " work on the GPU, and when that was: a bit for each half millisecond of the monotonic clock, 256 of"
-        " them before the one numbered slots_end, the latest in the highest bit of slots_3; all 0: not told."
+        " them before the one numbered slots_end, the latest in the highest bit of slots_3; all 0: unknown."
         " Sent when a gap of 2 ms begins or ends while holding, and ten times a second",
         ("busy_ns", "idle_ns", "worked_ns", "slots_end", "slots_0", "slots_1", "slots_2", "slots_3"),
     ),
@@ -300,7 +300,7 @@ _ROWS: Final = (
         3,
         (),
         "the daemon ends of its own will, the connection next: who waits for the GPU runs on at once, within"
-        " the limits it was told, until a daemon answers it again",
+        " the limits it last received, until a daemon answers it again",
     ),
     MessageRow(
         _T.TERMS,

@@ -6,7 +6,7 @@ Rules:
 2. NVML tells of processes, and a process may have several clients on a GPU: it counts once.
 3. NVML also tells what the card did for processes that it no longer lists: they have no context any more, or
    have ended. That counts for the clients that they have or had.
-4. The scheduler is told of a pod's clients all at once, since their bills are one.
+4. The scheduler gets the figures of a pod's clients all at once, since they have one bill.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from nvshare.runtime.cooperative import in_pieces
 
 READINGS_MOST: Final = 256
 CLIENTS_AT_ONCE: Final = 16
-"""That the scheduler is told of, unless a single pod has more."""
+"""Clients whose figures the scheduler gets in one event, unless a single pod has more."""
 _IDLE: Final = ProcessReading(0, 0, "", 0, 0)
 """What NVML would tell of a process that it does not list."""
 Rows = dict[str, list[tuple[int, int]]]
@@ -51,13 +51,13 @@ class NvmlIntake:
         self._paging = Paging()
         self._time_split = ProcessTimeSplit()
         self._on_others: dict[str, list[Process]] = {}  # by GPU: those listed there that others have, too
-        self._compared: set[str] = set()  # GPUs of whose work NVML has told before
+        self._compared: set[str] = set()  # GPUs whose work NVML has reported before
         self._waiting: deque[GpuReading] = deque(maxlen=READINGS_MOST)
         self._task: asyncio.Task[None] | None = None
 
     def take(self, reading: GpuReading) -> None:
         """At some time soon, and after those before it."""
-        if len(self._waiting) == READINGS_MOST:  # the first one is pushed out, and its work is never told
+        if len(self._waiting) == READINGS_MOST:  # the first one is pushed out, and its work is never reported
             self._compared.discard(self._waiting[0].uuid)
         self._waiting.append(reading)
         if self._task is None:
@@ -83,7 +83,7 @@ class NvmlIntake:
         if not task.cancelled():
             if self._waiting:
                 self._start()
-            task.result()  # what it raised is told as what any callback raises
+            task.result()  # what it raised is reported like any callback's exception
 
     def steps(self, reading: GpuReading) -> Steps[None]:
         dispatcher = self._dispatcher
@@ -110,8 +110,8 @@ class NvmlIntake:
             return inventory.number(reading.uuid, reading.index)
         if reading.total_bytes is None:
             return None
-        told = (reading.name or "", reading.simulated)
-        device = Device(reading.uuid, reading.total_bytes, reading.index, *told)
+        described = (reading.name or "", reading.simulated)
+        device = Device(reading.uuid, reading.total_bytes, reading.index, *described)
         news = inventory.learn(device) or device.key not in self._dispatcher.scheduler.gpus
         return device if news else None
 
@@ -121,12 +121,12 @@ class NvmlIntake:
         """The processes that it tells of, and what each of them is to us on that GPU, if anything."""
         listed: set[Process] = set()
         on_others: list[Process] = []
-        for told in reading.processes or ():
-            process = Process(told.pid, told.start_ticks)
+        for row in reading.processes or ():
+            process = Process(row.pid, row.start_ticks)
             listed.add(process)
-            if self._node.members.processes.is_elsewhere(told.pid, reading.uuid):
+            if self._node.members.processes.is_elsewhere(row.pid, reading.uuid):
                 on_others.append(process)
-            yield told, self._members(process, reading.uuid)
+            yield row, self._members(process, reading.uuid)
         self._on_others[reading.uuid] = on_others
         if reading.processes is None:
             return
@@ -188,10 +188,10 @@ class NvmlIntake:
 
     # ---- work --------------------------------------------------------------------------------
 
-    def _feed_work(self, reading: GpuReading, told: Worked, rows: Rows) -> Steps[None]:
+    def _feed_work(self, reading: GpuReading, worked: Worked, rows: Rows) -> Steps[None]:
         """What NVML knows better than clients do."""
         gpu = self._dispatcher.scheduler.gpus.get(reading.uuid)
-        if gpu is None or not told.length_ns:
+        if gpu is None or not worked.length_ns:
             return
         if reading.uuid not in self._compared:  # its first word is of no time that we know
             self._compared.add(reading.uuid)
@@ -205,15 +205,15 @@ class NvmlIntake:
         at_once: list[tuple[int, int]] = []
         for of_pod in rows.values():
             if at_once and len(at_once) + len(of_pod) > CLIENTS_AT_ONCE:
-                self._feed(gpu, told, at_once)
+                self._feed(gpu, worked, at_once)
                 at_once = []
                 yield None
             at_once += of_pod
-        self._feed(gpu, told, at_once)
+        self._feed(gpu, worked, at_once)
         yield None
 
-    def _feed(self, gpu: Gpu, told: Worked, rows: list[tuple[int, int]]) -> None:
-        self._dispatcher.feed(events.WorkSampled(gpu.key, told.until_ns, tuple(rows), told.complete))
+    def _feed(self, gpu: Gpu, worked: Worked, rows: list[tuple[int, int]]) -> None:
+        self._dispatcher.feed(events.WorkSampled(gpu.key, worked.until_ns, tuple(rows), worked.complete))
 
     def _wants_nvml(self, key: int) -> bool:
         """Whether it matters that NVML says that nothing ran for it."""

@@ -206,7 +206,7 @@ _WAITS: Final = (
 _CARD: Final = (
     Panel(
         title="Memory against the card",
-        help="What each pod has allocated, and what no client told of: contexts of the driver, and processes"
+        help="What each pod has allocated, and what no client reported: contexts of the driver, and processes"
         " past nvshare. Dashed: what pods may fill together, and all the card has.",
         unit="bytes",
         width=8,

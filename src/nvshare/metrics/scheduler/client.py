@@ -156,7 +156,7 @@ CLIENT_THROTTLED = row(
 CLIENT_PENDING_DROP = row(
     "nvshare_client_pending_drop",
     CLIENT,
-    "1 if its pod was told to let go of the GPU and has not yet.",
+    "1 if its pod was asked to let go of the GPU and has not yet.",
     "scheduler",
     FIXED,
     merge="any",

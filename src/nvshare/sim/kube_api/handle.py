@@ -129,7 +129,7 @@ class Handle(ABC):
         self.do("clear_faults")
 
     def compact(self) -> int:
-        """Forget the history: who asks for a former version is told 410."""
+        """Forget the history: requests for an earlier version are answered by 410."""
         return int(self.do("compact"))
 
     def bookmark(self, every_sec: float | None = None) -> None:
@@ -181,7 +181,7 @@ class KubeApi(Handle):
 
 
 class KubeApiProcess(Handle):
-    """``python -m nvshare.sim.kube_api``, told what to do by its admin socket."""
+    """``python -m nvshare.sim.kube_api``, controlled through its admin socket."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.directory = directory

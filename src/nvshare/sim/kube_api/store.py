@@ -2,8 +2,8 @@
 
 1. Every write has the next number, over all objects: the resource version. An object is never changed, only
    replaced, so that whoever holds one holds it as it was.
-2. The history keeps the last changes, bounded in number and bytes. What was dropped is compacted: whoever
-   asks for it is told 410.
+2. The history keeps the last changes, bounded in number and bytes. What was dropped is compacted: requests
+   for it are answered by 410.
 3. A former state is the present one with the later changes taken back. Pages of one list are read so, and so
    no snapshot is kept for a client that may never ask again.
 """
