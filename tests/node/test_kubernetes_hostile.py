@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from nvshare.pods.kubernetes.pod_directory import PODS_MAX
 from nvshare.sim.kube_api import Fault, Point, pod
 from nvshare.wire.messages import MessageType
-from tests.node.kubernetes import IS_ROOT, NODE, Cluster, cluster, new_uid, wait_until
+from tests.node.kubernetes import IS_ROOT, NODE, Cluster, cluster, double_process, new_uid, wait_until
 
 T = MessageType
 GIB = 1 << 30
@@ -182,3 +183,18 @@ def test_annotations_that_change_all_the_time_are_told_now_and_then(kube: Cluste
     counts = kube.daemon.status()["counters"]["messages_sent"]
     assert len(told) < 150, "at most one in 50 ms"
     assert counts["UPDATE_CORE_LIMIT"] >= len(told)
+
+
+@pytest.mark.slow
+def test_pods_for_which_there_was_no_room_are_found_as_soon_as_there_is(open_path: Path) -> None:
+    with cluster(open_path, make_api=double_process) as kube:
+        for number in range(PODS_MAX):
+            kube.api.create("pods", pod(f"p{number}", namespace="full", node=NODE))
+        kube.pod("first", gpu_core_limit="40")
+        wait_until(lambda: len(kube.daemon.status()["problems"]) > 0, "it is overlooked")
+        [problem] = kube.daemon.status()["problems"]
+        assert "there are more than 4096 pods" in problem
+        kube.daemon.wait_words("more pods or namespaces than there is room for")
+        kube.api.delete("pods", "full/p0", grace_sec=0)
+        kube.wait_limits("default/first", core_percent=40)
+        wait_until(lambda: not kube.daemon.status()["problems"], "nothing is missing")

@@ -153,7 +153,7 @@ def test_a_watch_that_tells_nothing_is_idle_whatever_it_sends(tmp_path: Path, li
             time.sleep(0.02)
 
     with watched(tmp_path, answer) as found:
-        found.wait(lambda figures: figures.lists > 2)
+        assert found.wait(lambda figures: figures.lists > 2).status == 0, "nor is it an error"
 
 
 def test_blank_lines_without_end_are_garbage(tmp_path: Path) -> None:
