@@ -75,6 +75,7 @@ class KubernetesPods:
         self._refused_ns: dict[str, int] = {}  # by pod: when an event last told of refused memory
         self._idle_ns: dict[str, int] = {}  # by pod that is gone or not known: since when without processes
         self._listing_again: set[str] = set()  # sources
+        self._restored_ns = -1
         node.members.pod_ended = self._last_process_ended
 
     # ---- the source --------------------------------------------------------------------------
@@ -106,6 +107,10 @@ class KubernetesPods:
 
     def sources(self) -> dict[str, SourceFigures]:
         return dict(self._source.figures(self._dispatcher.clock())) if self._source is not None else {}
+
+    def known_ns(self, figures: SourceFigures) -> int:
+        """As of when anything is known: by the source, otherwise by the previous daemon; -1: nothing is."""
+        return figures.current_ns if figures.current_ns >= 0 else self._restored_ns
 
     def faults(self) -> list[str]:
         """What keeps the limits of pods from being complete and up to date, for people."""
@@ -166,8 +171,9 @@ class KubernetesPods:
 
         return made
 
-    def restore(self, pods: list[KubernetesPodRow], namespaces: list[NamespaceRow]) -> None:
+    def restore(self, pods: list[KubernetesPodRow], namespaces: list[NamespaceRow], taken_ns: int) -> None:
         """Rule 2. The limits may be newer, since they are in the journal too."""
+        self._restored_ns = taken_ns if pods or namespaces else -1
         from_source = self._dispatcher.scheduler.limits.from_source
         known = []
         for row in map(KnownPod._make, pods):

@@ -27,7 +27,7 @@ def restore(node: SchedulerNode, previous: PreviousState) -> None:
     for gpu in saved.draining:
         node.drains.begin(gpu)
     if node.kubernetes is not None:
-        node.kubernetes.restore(saved.kubernetes_pods, saved.namespaces)
+        node.kubernetes.restore(saved.kubernetes_pods, saved.namespaces, saved.taken_ns)
     else:
         _withdraw_terms(node)
     for pid, start_ticks, run in saved.runs:
