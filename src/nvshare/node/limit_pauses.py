@@ -16,8 +16,8 @@ from nvshare.node.dispatcher import Dispatcher
 
 FEW_CLIENTS: Final = 8
 PER_CLIENT_NS: Final = 4_000_000
-PER_CLIENT_ANNOTATED_NS: Final = 700_000
-"""To tell a client takes about 40 us: so all annotations together take some 6 % of a core at most."""
+PER_CLIENT_ANNOTATED_NS: Final = 600_000
+"""To tell a client takes about 40 us: so all annotations together take some 7 % of a core at most."""
 LEAST_ANNOTATED_NS: Final = 50_000_000
 
 

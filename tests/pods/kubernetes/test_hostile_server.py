@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -141,45 +142,34 @@ def test_pages_without_end_after_a_silent_watch_are_down_in_time(tmp_path: Path)
         )
 
 
-@pytest.mark.parametrize("line", [b"\n", b" \r\n", b'{"type":'])
-def test_a_watch_that_tells_nothing_is_idle_whatever_it_sends(tmp_path: Path, line: bytes) -> None:
+def repeating(data: dict[str, Any] | bytes) -> Callable[[Answer], None]:
+    """A server whose watches send that again and again."""
+
     def answer(to: Answer) -> None:
         if not to.is_watch:
             to.whole(pods(named("a", 1)))
             return
         to.begin()
         while True:
-            to.chunk(line)
+            to.chunk(data)
             time.sleep(0.02)
 
-    with watched(tmp_path, answer) as found:
+    return answer
+
+
+@pytest.mark.parametrize("line", [b"\n", b" \r\n", b'{"type":'])
+def test_a_watch_that_tells_nothing_is_idle_whatever_it_sends(tmp_path: Path, line: bytes) -> None:
+    with watched(tmp_path, repeating(line)) as found:
         assert found.wait(lambda figures: figures.lists > 2).status == 0, "nor is it an error"
 
 
 def test_blank_lines_without_end_are_garbage(tmp_path: Path) -> None:
-    def answer(to: Answer) -> None:
-        if not to.is_watch:
-            to.whole(pods())
-            return
-        to.begin()
-        while True:
-            to.chunk(b"\n" * 10_000)
-
-    with watched(tmp_path, answer, Timing()) as found:
+    with watched(tmp_path, repeating(b"\n" * 10_000), Timing()) as found:
         assert "blank lines without end" in found.wait(lambda figures: figures.failures > 0).why
 
 
 def test_a_stream_ends_even_if_the_server_never_ends_it(tmp_path: Path) -> None:
-    def answer(to: Answer) -> None:
-        if not to.is_watch:
-            to.whole(pods())
-            return
-        to.begin()
-        while True:
-            to.chunk(BOOKMARK)
-            time.sleep(0.02)
-
-    with watched(tmp_path, answer, HASTE._replace(watch_sec=0)) as found:
+    with watched(tmp_path, repeating(BOOKMARK), HASTE._replace(watch_sec=0)) as found:
         figures = found.wait(lambda figures: figures.watches > 2)
         assert (figures.lists, figures.up) == (1, True)
 
