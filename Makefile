@@ -16,7 +16,7 @@ MUTANTS ?= 200
 WORKERS ?= $(shell nproc)
 WAITING_WORKERS ?= $(shell echo $$(($(WORKERS) + 2)))
 
-.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods mutants prometheus kubernetes-tools compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
+.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods verify-hami mutants prometheus kubernetes-tools compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
 
 # $(call install,PACKAGES,TO DO WHAT): as root on Debian and Ubuntu, after saying so. Others are told what is missing.
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "nvshare: installing $(1) with apt-get, $(2)" >&2 && apt-get update -qq && apt-get install -qqy --no-install-recommends $(1) >/dev/null; } || { echo "nvshare: something is missing $(2); on Debian and Ubuntu: apt-get install $(1)" >&2; exit 2; }
@@ -199,6 +199,10 @@ verify-kubernetes: $(READY) ## every fault of the API server at every point of l
 
 verify-pods: $(READY) test-programs kubernetes-tools ## pods as real containers on a simulated GPU: every form of cgroup, lies, shared and changed quotas
 	$(BIN)/python -m pytest -q tests/pods/test_containers.py
+
+verify-hami: $(READY) ## 200,000 mutated regions in memory and 2,000 as files, and 10,000 readings while processes write
+	$(BIN)/python -m tests.hami.mutations --count 200000 --files 2000
+	$(BIN)/python -m tests.hami.writers --readings 10000
 
 verify-readme: $(READY) compiler ## every command of the READMEs and pages, pasted in order into a fresh clone
 	$(BIN)/python -m pytest -q -m verify tests/docs
