@@ -82,7 +82,7 @@ def test_the_three_forms_of_a_registration() -> None:
     first, second = parse_node_devices(JSON)
     assert first == NodeDevice(A, 10, 24576, 100, "NVIDIA A10", 0, True, 0, "hami-core")
     assert second == NodeDevice(B, 10, 24576, 100, "NVIDIA A10", 1, False, 1, "hami-core")
-    assert [(d.index, d.mode, d.healthy, d.numa) for d in parse_node_devices(NINE)] == [
+    assert [(d.number, d.mode, d.healthy, d.numa) for d in parse_node_devices(NINE)] == [
         (0, "hami-core", True, 0),
         (1, "mig", True, 1),
     ]
@@ -107,7 +107,7 @@ def test_a_registration_as_text_both_ways(devices: Any) -> None:
     text = format_text(devices)
     assert parse_node_devices(text) == devices
     assert format_text(parse_node_devices(text)) == text
-    short = tuple(one._replace(index=0, mode="hami-core") for one in devices)
+    short = tuple(one._replace(number=0, mode="hami-core") for one in devices)
     assert parse_node_devices(format_text(short, 7)) == short
 
 

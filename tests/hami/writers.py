@@ -25,6 +25,7 @@ SAMPLES: Final = {"v1.2-single-process-2gpu": (1856, 8, 1936), "v1.1-shifted-ham
 SLOT_BYTES: Final = 1960
 WRITERS: Final = 3
 _FACTORS: Final = (1, 2, 3, 5, 7)
+_PAUSE_STEPS: Final = 500
 _STARTED_SEC: Final = 60.0
 
 
@@ -41,6 +42,8 @@ def _write(path: str, slot: int, used: int, seqlock: int, number: int, started: 
                     words[record + place] = factor * value
             words[lock] += 1
             started.set()
+            for _ in range(_PAUSE_STEPS):
+                pass
         words.release()
 
 
@@ -74,7 +77,8 @@ def read_while_written(name: str, readings: int, directory: Path) -> Counter[str
     for writer in writers:
         writer.start()
     assert all(one.wait(_STARTED_SEC) for one in started)
-    found, values = Counter({"whole": 0, "torn": 0, "unstable": 0}), set()
+    found = Counter({"whole": 0, "torn": 0, "unstable": 0})
+    values: set[int] = set()
     try:
         with RegionFile(path) as file:
             for _ in range(readings):

@@ -31,18 +31,18 @@ class TemplatePart(NamedTuple):
     """So many MIG instances of one profile."""
 
     profile: str
-    count: int
+    instances: int
 
 
 class NodeDevice(NamedTuple):
     uuid: str
-    count: int = 0  # containers that may share it
+    slots: int = 0  # containers that may share it
     memory_mib: int = 0
     cores: int = 0  # 100: the whole card
     type: str = ""
     numa: int = 0
     healthy: bool = False
-    index: int = 0
+    number: int = 0  # NVML's index
     mode: str = DEFAULT_MODE
     templates: tuple[tuple[TemplatePart, ...], ...] = ()  # how the card may be split into MIG instances
 
@@ -94,8 +94,8 @@ def format_text(devices: Iterable[NodeDevice], fields: int = 9) -> str:
     """As the plugin of v2.5 to v2.7.1 writes it, or with 7 fields an earlier one."""
     rows = []
     for one in devices:
-        row = [one.uuid, one.count, one.memory_mib, one.cores, one.type, one.numa, str(one.healthy).lower()]
-        row += [one.index, one.mode] if fields == 9 else []
+        row = [one.uuid, one.slots, one.memory_mib, one.cores, one.type, one.numa, str(one.healthy).lower()]
+        row += [one.number, one.mode] if fields == 9 else []
         rows.append(",".join(map(str, row)) + ":")
     return "".join(rows)
 
@@ -170,8 +170,8 @@ def format_json(devices: Iterable[NodeDevice]) -> str:
     for one in devices:
         row: dict[str, Any] = {
             "id": one.uuid,
-            "index": one.index,
-            "count": one.count,
+            "index": one.number,
+            "count": one.slots,
             "devmem": one.memory_mib,
             "devcore": one.cores,
             "type": one.type,
@@ -179,7 +179,7 @@ def format_json(devices: Iterable[NodeDevice]) -> str:
             "mode": one.mode,
             "health": one.healthy,
             "migtemplate": [
-                [{"Name": part.profile, "Count": part.count} for part in geometry]
+                [{"Name": part.profile, "Count": part.instances} for part in geometry]
                 for geometry in one.templates
             ],
         }

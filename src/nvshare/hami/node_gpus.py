@@ -23,7 +23,7 @@ _INT_MAX: Final = 1 << 53
 
 class NodeGpu(NamedTuple):
     uuid: str
-    index: int
+    number: int  # NVML's index
     type: str
     memory_bytes: int
     slots: int
@@ -57,8 +57,8 @@ def _gpu_of(row: Any) -> NodeGpu:
         raise wrong("allocations is no object, or unhealthy is no list", row)
     allocations = tuple(_holding(name, holders) for name in holders)
     allocated = sum(count for _, _, count in allocations) or _number(row, "allocated")
-    numbers = (_number(row, name) for name in ("memory", "slots"))
-    return NodeGpu(uuid, _number(row, "index"), kind, *numbers, allocations, allocated, not faults)
+    memory_bytes, slots = _number(row, "memory"), _number(row, "slots")
+    return NodeGpu(uuid, _number(row, "index"), kind, memory_bytes, slots, allocations, allocated, not faults)
 
 
 def _holding(name: str, holders: dict[str, Any]) -> tuple[str, str, int]:
@@ -79,7 +79,7 @@ def format_node_gpus(gpus: tuple[NodeGpu, ...]) -> str:
     rows = [
         {
             "uuid": gpu.uuid,
-            "index": gpu.index,
+            "index": gpu.number,
             "type": gpu.type,
             "memory": gpu.memory_bytes,
             "slots": gpu.slots,

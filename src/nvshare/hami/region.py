@@ -119,8 +119,21 @@ def read_region(read: Read, file_bytes: int, expected: int = SLOTS_EXPECTED) -> 
     if used > expected:
         first = _whole(read, layout.slots, used * layout.slot_bytes)
     slots, unstable = _slots(read, layout, first, used, device_count)
-    last_kernel = tail[4] if layout.last_kernel else None
-    return Region(layout, minor, devices, limits, core_limits, slots, unstable, *tail[:4], last_kernel)
+    proc_num, switch, recent, priority, *last_kernel = tail
+    return Region(
+        layout,
+        minor,
+        devices,
+        limits,
+        core_limits,
+        slots,
+        unstable,
+        proc_num,
+        switch,
+        recent,
+        priority,
+        last_kernel[0] if last_kernel else None,
+    )
 
 
 def _whole(read: Read, offset: int, size: int) -> bytes:
