@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Kind = Literal["gauge", "counter", "histogram"]
+Kind = Literal["gauge", "counter", "histogram", "summary"]
 Merge = Literal["same", "sum", "any"]
 
 
@@ -34,7 +34,15 @@ class Distribution(NamedTuple):
     total: float
 
 
-Value = int | float | Distribution
+class Quantiles(NamedTuple):
+    """The value of a summary's sample: some quantiles, and how many values there were in all."""
+
+    quantiles: tuple[tuple[float, float], ...]
+    total: float
+    values: int
+
+
+Value = int | float | Distribution | Quantiles
 Sample = tuple[tuple[str, ...], Value]
 """The values of the metric's labels, in its order, and the number."""
 
