@@ -25,7 +25,6 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 NODE: Final = "n1"
 V12: Final = "v1.2-single-process-2gpu"
 _FIRST_SLOT: Final = 1856
-_LIVE_FOR_LOG_SEC: Final = 0.01
 
 
 def simulated(directory: Path, cards: str) -> dict[str, str]:
@@ -57,7 +56,8 @@ class ExporterProcess:
             text=True,
             cwd=ROOT,
         )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -105,10 +105,15 @@ class ExporterProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self._reader.join(PATIENCE_SEC)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
 
 
 class MonitoredNode:
-    def __init__(self, directory: Path, api: KubeApi, cards: SimulatedNode, simulation: dict[str, str]) -> None:
+    def __init__(
+        self, directory: Path, api: KubeApi, cards: SimulatedNode, simulation: dict[str, str]
+    ) -> None:
         self.directory = directory
         self.api = api
         self.cards = cards
@@ -145,7 +150,13 @@ class MonitoredNode:
 
     def pod(self, name: str, uid: str, *containers: str, **more: Any) -> None:
         """On this node; ``more``: annotations, labels, and init containers."""
-        made = pod(name, node=NODE, uid=uid, annotations=more.get("annotations"), namespace=more.get("namespace", "default"))
+        made = pod(
+            name,
+            node=NODE,
+            uid=uid,
+            annotations=more.get("annotations"),
+            namespace=more.get("namespace", "default"),
+        )
         made["metadata"]["labels"] = more.get("labels", {})
         image = made["spec"]["containers"][0]["image"]
         made["spec"]["containers"] = [{"name": one, "image": image} for one in containers or ("main",)]
