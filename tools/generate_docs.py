@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from nvshare.core import grant, tenant_state
+from nvshare.exporters.cluster import settings as cluster_settings
+from nvshare.exporters.monitor import settings as monitor_settings
+from nvshare.exporters.vgpu import settings as vgpu_settings
 from nvshare.metrics.dashboards import DASHBOARDS, dashboard_json
 from nvshare.metrics.document import metrics_page
+from nvshare.metrics.hami_document import cluster_page, monitor_page, vgpu_page
 from nvshare.node.config import daemon_settings_page
 from nvshare.wire.document import protocol_page
 
@@ -33,11 +37,22 @@ def architecture_page() -> str:
     return text
 
 
+def settings_page() -> str:
+    """Of the daemon, the library and the exporters."""
+    sections = (monitor_settings, cluster_settings, vgpu_settings)
+    return (
+        daemon_settings_page() + "\n".join(line for one in sections for line in one.settings_section()) + "\n"
+    )
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     ARCHITECTURE: architecture_page,
     "docs/protocol.md": protocol_page,
-    "docs/settings.md": daemon_settings_page,
+    "docs/settings.md": settings_page,
     "docs/metrics.md": metrics_page,
+    "docs/metrics-monitor.md": monitor_page,
+    "docs/metrics-cluster.md": cluster_page,
+    "docs/metrics-vgpu.md": vgpu_page,
     **{f"deploy/grafana/{name}.json": partial(dashboard_json, one) for name, one in DASHBOARDS.items()},
 }
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import click
 
-from nvshare.core.settings import SettingError
-from nvshare.exporters.cluster.settings import load
-from nvshare.runtime.settings import Config, ConfigError, print_config
+from nvshare.cli.monitor import run
 
 
 @click.command("cluster")
@@ -52,17 +49,7 @@ def command(
         "NVSHARE_METRICS_WEB_CONFIG_FILE": str(Path(web_config).absolute()) if web_config else "",
     }
 
-    def read() -> Config:
-        return load(flags, os.environ, file)
-
-    try:
-        config = read()
-    except (SettingError, ConfigError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(2)
-    if show:
-        print(print_config(config))
-        return
     from nvshare.exporters.cluster.service import Cluster
+    from nvshare.exporters.cluster.settings import load
 
-    sys.exit(Cluster(config, read).run())
+    run(Cluster, lambda: load(flags, os.environ, file), show)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from nvshare.core.settings import SettingError
 from nvshare.runtime.settings import Config, ConfigError, print_config
+
+if TYPE_CHECKING:
+    from nvshare.runtime.service import Service
 
 
 @click.command("monitor")
@@ -80,11 +85,21 @@ def command(
         "NVSHARE_MONITOR_DEPRECATED": "" if deprecated is None else str(int(deprecated)),
         "NVSHARE_MONITOR_HOOK_PATH": str(Path(hook_path).absolute()) if hook_path else "",
     }
+    from nvshare.exporters.monitor.service import Monitor
     from nvshare.exporters.monitor.settings import load
 
-    def read() -> Config:
-        return load(flags, os.environ, file)
+    run(Monitor, lambda: load(flags, os.environ, file), show)
 
+
+def run_vgpu(flags: dict[str, str], file: Path | None, show: bool) -> NoReturn:
+    from nvshare.exporters.vgpu.service import VgpuMonitor
+    from nvshare.exporters.vgpu.settings import load
+
+    run(VgpuMonitor, lambda: load(flags, os.environ, file), show)
+
+
+def run(make: type[Service[Config]], read: Callable[[], Config], show: bool) -> NoReturn:
+    """The daemon, or what it is set to."""
     try:
         config = read()
     except (SettingError, ConfigError) as error:
@@ -92,12 +107,10 @@ def command(
         sys.exit(2)
     if show:
         print(print_config(config))
-        return
-    from nvshare.exporters.monitor.service import Monitor
-
-    sys.exit(Monitor(config, read).run())
+        sys.exit(0)
+    sys.exit(make(config, read).run())
 
 
-def run_vgpu(flags: dict[str, str], file: Path | None, show: bool) -> None:
-    """Ends the program."""
-    raise NotImplementedError
+def vgpu_monitor() -> None:
+    """The console script `vgpu_monitor`, by which users of k8s-vgpu-monitor know it."""
+    command(["--profile", "vgpu", *sys.argv[1:]], prog_name="vgpu_monitor")

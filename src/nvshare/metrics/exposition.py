@@ -17,7 +17,7 @@ from itertools import accumulate
 from math import isfinite
 from typing import Final
 
-from nvshare.metrics.families import Distribution, Family, Metric, Quantiles, Sample
+from nvshare.metrics.families import Distribution, Family, Metric, Quantiles, Sample, with_labels
 
 OPENMETRICS_END: Final = "# EOF\n"
 UNITS: Final = ("bytes", "seconds", "ratio", "celsius", "watts", "joules", "hertz", "percent", "ms")
@@ -164,9 +164,7 @@ def _head(metric: Metric, openmetrics: bool) -> str:
 def merged(metric: Metric, labels: tuple[str, ...], samples: list[Sample]) -> Family:
     """The family with only these labels: samples that become alike become one, by the metric's rule."""
     places = [metric.labels.index(label) for label in labels]
-    narrowed = Metric(
-        **{field: getattr(metric, field) for field in metric.__slots__ if field != "labels"}, labels=labels
-    )
+    narrowed = with_labels(metric, labels)
     join: Callable[[float, float], float] = (lambda a, b: a + b) if metric.merge == "sum" else max
     found: dict[tuple[str, ...], float] = {}
     for values, value in samples:

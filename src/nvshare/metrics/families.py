@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 Kind = Literal["gauge", "counter", "histogram", "summary"]
@@ -50,3 +50,8 @@ Sample = tuple[tuple[str, ...], Value]
 class Family(NamedTuple):
     metric: Metric
     samples: Iterable[Sample]
+
+
+def with_labels(metric: Metric, labels: tuple[str, ...]) -> Metric:
+    """The same metric with other labels."""
+    return replace(metric, labels=labels)

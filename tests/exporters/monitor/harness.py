@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.request import urlopen
 
+from nvshare.pods.cgroup_mounts import PROCS, hierarchies
 from nvshare.sim.gpu import SimulatedNode, library_directory
 from nvshare.sim.kube_api import KubeApi, pod
 from tests.exporters.node import Scrape, free_port
@@ -178,3 +179,54 @@ def monitored_node(directory: Path, cards: str = "t4:2") -> Iterator[MonitoredNo
         finally:
             node.close()
             made.close()
+
+
+class ProcessInPod:
+    """A process in the cgroup of a container of a pod. It does nothing, or holds memory of a card."""
+
+    def __init__(self, uid: str, container: str, environment: dict[str, str] | None = None) -> None:
+        mounted = hierarchies(Path("/proc/self/mountinfo").read_text())[-1]
+        self._directory = mounted.mount / "kubepods" / "burstable" / f"pod{uid}" / container
+        self._directory.mkdir(parents=True, exist_ok=True)
+        holds = (
+            [sys.executable, "-m", "tests.gpu.hold_context"] if environment is not None else ["sleep", "1000"]
+        )
+        enter = 'echo $$ > "$1"; shift; exec "$@"'
+        self.process = subprocess.Popen(
+            ["sh", "-c", enter, "sh", str(self._directory / PROCS), *holds],
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        assert self.process.stdout is not None
+        if environment is not None:
+            assert self.process.stdout.readline() == "holding\n"
+        else:
+            procs = self._directory / PROCS
+            deadline = time.monotonic() + PATIENCE_SEC
+            while str(self.pid) not in procs.read_text().split():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.end()
+        for directory in (self._directory, self._directory.parent):
+            deadline = time.monotonic() + PATIENCE_SEC
+            while directory.is_dir() and time.monotonic() < deadline:
+                try:
+                    directory.rmdir()
+                except OSError:
+                    if any(directory.iterdir()) and directory != self._directory:
+                        break
+                    time.sleep(0.01)
