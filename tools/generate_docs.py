@@ -13,6 +13,7 @@ from nvshare.exporters.cluster import settings as cluster_settings
 from nvshare.exporters.monitor import settings as monitor_settings
 from nvshare.exporters.vgpu import settings as vgpu_settings
 from nvshare.metrics.dashboards import DASHBOARDS, dashboard_json
+from nvshare.metrics.dashboards.hami import config_map
 from nvshare.metrics.document import metrics_page
 from nvshare.metrics.hami_document import cluster_page, monitor_page, vgpu_page
 from nvshare.node.config import daemon_settings_page
@@ -53,6 +54,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/metrics-monitor.md": monitor_page,
     "docs/metrics-cluster.md": cluster_page,
     "docs/metrics-vgpu.md": vgpu_page,
+    "deploy/kustomize/components/hami/grafana-dashboard.yaml": config_map,
     **{f"deploy/grafana/{name}.json": partial(dashboard_json, one) for name, one in DASHBOARDS.items()},
 }
 

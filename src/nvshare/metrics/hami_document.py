@@ -22,11 +22,11 @@ Generated from the tables in `src/nvshare/metrics/{package}`; `make docs` writes
 {text}
 """
 _NAMES: Final = """\
-`--names` says which of HAMi's names are shown: `seed` (those of HAMi's documentation), `legacy` (the same as releases
-have them behind `--legacy-metrics`), `current` (those that begin with `hami_`), or `all`; by default `seed,current`.
-A name is shown once; if several sets have it, the labels of the seed win. The label `zone="vGPU"` is on
-legacy and current series alone. Names that end in `_ratio` and are HAMi's have HAMi's scale, mostly 0 to
-100. What is different from HAMi: [hami.md](hami.md)."""
+`--names` says which of HAMi's names are shown: `seed` (those of HAMi's documentation), `legacy` (the same as
+releases have them behind `--legacy-metrics`), `current` (those that begin with `hami_`), or `all`; by default
+`seed,current`. A name is shown once; if several sets have it, the labels of the seed win. The label
+`zone="vGPU"` is on legacy and current series alone. Names that end in `_ratio` and are HAMi's have HAMi's
+scale, mostly 0 to 100. What is different from HAMi: [hami.md](hami.md)."""
 _MONITOR: Final = f"""\
 `nvshare monitor` serves them on port 9394 of every node.
 
