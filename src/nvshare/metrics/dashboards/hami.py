@@ -65,8 +65,8 @@ HAMI: Final = Dashboard(
             (
                 Panel(
                     title="各节点物理显存使用率",
-                    help="Memory in use in percent of the device's limit, with the node that the usage does
-                    not name." f" {_REPLICAS}",
+                    help="Memory in use in percent of the device's limit, with the node, which the usage does"
+                    f" not name. {_REPLICAS}",
                     unit="percent",
                     queries=(
                         Query(
