@@ -26,7 +26,7 @@ class FileIdentity(NamedTuple):
 
 
 class RegionFile:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         """Raises Refused."""
         try:
             self._descriptor = os.open(path, _FLAGS)
@@ -44,7 +44,7 @@ class RegionFile:
     def size_bytes(self) -> int:
         return self.identity.size_bytes
 
-    def is_at(self, path: Path) -> bool:
+    def is_at(self, path: Path | str) -> bool:
         """Whether the same file of the same size is still there."""
         try:
             status = os.stat(path, follow_symlinks=False)

@@ -33,7 +33,7 @@ class ContainerRegion(NamedTuple):
 
 
 class _Open:
-    def __init__(self, file: RegionFile, path: Path) -> None:
+    def __init__(self, file: RegionFile, path: str) -> None:
         self.file = file
         self.path = path
         self.expected = SLOTS_EXPECTED
@@ -43,7 +43,7 @@ class ContainerRegions:
     """Used by one thread at a time."""
 
     def __init__(self, hook_path: Path) -> None:
-        self._directory = hook_path / CONTAINERS
+        self._directory = str(hook_path / CONTAINERS)  # texts: paths of pathlib are slow to join
         self._open: dict[str, _Open] = {}  # by name of the directory
         self._names: dict[str, tuple[int, str]] = {}  # the directory's time of change, and the file in it
 
@@ -72,7 +72,7 @@ class ContainerRegions:
             if not file_name:
                 self._close(name)
                 return ContainerRegion(uid, container, None, "", "")
-            opened = self._opened(name, self._directory / name / file_name)
+            opened = self._opened(name, f"{self._directory}/{name}/{file_name}")
             region = read_region(opened.file.read, opened.file.size_bytes, opened.expected)
             opened.expected = max(SLOTS_EXPECTED, len(region.slots) + region.unstable)
         except Refused as refused:
@@ -84,7 +84,7 @@ class ContainerRegions:
         return ContainerRegion(uid, container, region, "", "")
 
     def _file_in(self, name: str) -> str:
-        directory = self._directory / name
+        directory = f"{self._directory}/{name}"
         changed_ns = os.stat(directory).st_mtime_ns
         known = self._names.get(name)
         if known is None or known[0] != changed_ns:
@@ -92,7 +92,7 @@ class ContainerRegions:
             known = self._names[name] = (changed_ns, files[0] if files else "")
         return known[1]
 
-    def _opened(self, name: str, path: Path) -> _Open:
+    def _opened(self, name: str, path: str) -> _Open:
         opened = self._open.get(name)
         if opened is not None and (opened.path != path or not opened.file.is_at(path)):
             self._close(name)

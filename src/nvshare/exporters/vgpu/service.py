@@ -65,31 +65,10 @@ class VgpuMonitor(MonitorBase):
         pods = self.pods.index.snapshot() if self.pods is not None else {}
         self._usage = pod_usage(readings, pods, self._given.by_pod, self._ratio.ratio)
 
-    def _families(self) -> Iterator[Family]:
-        figures: tuple[tuple[Metric, Callable[[PodUsage], Value]], ...] = (
-            (c.SM_UTIL, lambda usage: usage.sm_percent),
-            (c.MEMORY_USED, lambda usage: usage.used_mib),
-            (c.TOTAL_MEMORY, lambda usage: usage.total_mib),
-        )
-        for metric, value_of in figures:
-            yield self._family(metric, value_of)
-        yield Family(c.TRANSFERRED, [((), self._requests.bytes_sent)])
-        yield Family(c.SCRAPES, [((), self._requests.scrapes)])
-        yield Family(c.LATENCIES, [((), self._requests.latencies())])
-
-    def _family(self, metric: Metric, value_of: Callable[[PodUsage], Value]) -> Family:
-        """Without namespaces the first of two pods of one name is shown: a series must not be there twice."""
-        if self._with_namespace:
-            rows = self._usage.items()
-            return Family(metric, [((str(n), pod, ns), value_of(u)) for (n, pod, ns), u in rows])
-        shown: dict[tuple[str, ...], Value] = {}
-        for (number, pod, _), usage in self._usage.items():
-            shown.setdefault((str(number), pod), value_of(usage))
-        return Family(with_labels(metric, metric.labels[:-1]), list(shown.items()))
-
     async def _scrape(self, openmetrics: bool, names: frozenset[str]) -> list[bytes]:
         began_ns = time.perf_counter_ns()
-        chosen = [family for family in self._families() if not names or family.metric.name in names]
+        made = families(self._usage, self._requests, self._with_namespace)
+        chosen = [family for family in made if not names or family.metric.name in names]
         parts = [self._exposition.render(family, openmetrics).encode() for family in chosen]
         self._exposition.end_scrape()
         if openmetrics:
@@ -103,3 +82,29 @@ class VgpuMonitor(MonitorBase):
     def started(self) -> None:
         super().started()
         logs.info("GPUs are divided", parts=self._ratio.ratio)
+
+
+def families(usage: dict[Key, PodUsage], requests: RequestFigures, with_namespace: bool) -> Iterator[Family]:
+    figures: tuple[tuple[Metric, Callable[[PodUsage], Value]], ...] = (
+        (c.SM_UTIL, lambda one: one.sm_percent),
+        (c.MEMORY_USED, lambda one: one.used_mib),
+        (c.TOTAL_MEMORY, lambda one: one.total_mib),
+    )
+    for metric, value_of in figures:
+        yield _family(metric, value_of, usage, with_namespace)
+    yield Family(c.TRANSFERRED, [((), requests.bytes_sent)])
+    yield Family(c.SCRAPES, [((), requests.scrapes)])
+    yield Family(c.LATENCIES, [((), requests.latencies())])
+
+
+def _family(
+    metric: Metric, value_of: Callable[[PodUsage], Value], usage: dict[Key, PodUsage], with_namespace: bool
+) -> Family:
+    """Without namespaces the first of two pods of one name is shown: a series must not be there twice."""
+    if with_namespace:
+        rows = usage.items()
+        return Family(metric, [((str(n), pod, namespace), value_of(u)) for (n, pod, namespace), u in rows])
+    shown: dict[tuple[str, ...], Value] = {}
+    for (number, pod, _), one in usage.items():
+        shown.setdefault((str(number), pod), value_of(one))
+    return Family(with_labels(metric, metric.labels[:-1]), list(shown.items()))
