@@ -102,6 +102,23 @@ def test_a_default_holds_until_another_source_states_a_limit() -> None:
     assert sources.effective() == PodLimits(0, 20, False, "none", "default"), "an explicit 0 means no limit"
 
 
+def test_a_programs_environment_only_lowers_the_default() -> None:
+    sources = PodLimitSources()
+    sources.put("default", 2 * GIB, None, None)
+    for stated, in_force in ((64 * GIB, "default"), (0, "default"), (GIB, "env")):
+        sources.put("env", stated, None, None)
+        limits = sources.effective()
+        assert (limits.memory_bytes, limits.memory_source) == (
+            GIB if in_force == "env" else 2 * GIB,
+            in_force,
+        )
+    sources.put("env", 6 * GIB, None, None)
+    sources.put("annotation", 8 * GIB, None, None)
+    assert sources.effective() == PodLimits(6 * GIB, 100, False, "env", "none"), (
+        "the annotation has replaced it"
+    )
+
+
 def test_the_operator_beats_the_user_and_the_user_beats_the_run() -> None:
     sources = PodLimitSources()
     sources.put("run", GIB, 10, None)

@@ -1,7 +1,8 @@
 """Which source of a pod's limits takes precedence.
 
 1. Memory: what the operator set by ctl, else what the pod's user set by ctl, else the lowest of run,
-   annotation and env, else the default. Compute: the first source that states a quota.
+   annotation and env. The default counts if neither run nor annotation states a limit; a program's own
+   environment can only lower it. Compute: the first source that states a quota.
 2. A ceiling does not set a limit but bounds all of them: a limit above it, or no limit, is lowered to the
    ceiling. A quota under a ceiling is a cap, because a share would borrow beyond it.
 3. A limit that is withdrawn counts as never set.
@@ -15,6 +16,7 @@ SOURCES: Final = ("ctl", "user", "run", "annotation", "env", "default")
 """In order of precedence."""
 CEILING: Final = "ceiling"
 DEFAULT: Final = "default"
+ENVIRONMENT: Final = "env"
 _ACCEPTED: Final = (*SOURCES, CEILING)
 SET_BY_HAND: Final = ("ctl", "user")
 """A memory limit from these wins even over a lower one."""
@@ -116,8 +118,8 @@ class PodLimitSources:
         for source in SET_BY_HAND:
             if source in stated:
                 return stated[source], source if stated[source] else NO_SOURCE
-        if len(stated) > 1:
-            stated.pop(DEFAULT, None)  # another source states a limit
+        if not stated.keys() <= {ENVIRONMENT, DEFAULT}:
+            stated.pop(DEFAULT, None)  # whoever may choose the pod's limit has chosen one
         lowest = min(
             ((amount, source) for source, amount in stated.items() if amount), default=None, key=_amount
         )

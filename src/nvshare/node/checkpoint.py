@@ -12,10 +12,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -126,7 +127,7 @@ def saved_from(draft: Draft) -> Saved:
     core = draft.core.result()
     records = {record.client: record for record in core.clients}
     live = [(member, records[client]) for client, member in draft.members.items() if client in records]
-    live += [(member, member.record) for member in draft.expected.values() if member.record is not None]
+    live += _still_expected(draft, core)
     return Saved(
         version=VERSION,
         boot_id=boot_id(),
@@ -163,6 +164,15 @@ def saved_from(draft: Draft) -> Saved:
         journal=draft.journal,
         journal_base=draft.journal_base,
     )
+
+
+def _still_expected(draft: Draft, core: Checkpoint) -> Iterator[tuple[Member, ClientRecord]]:
+    """What their pods were billed for the time without a daemon is billed for them, too."""
+    billed_ns = {(pod, gpu): ns for pod, gpu, ns in core.billed_away}
+    for member in draft.expected.values():
+        if member.record is not None:
+            billed_busy_ns = member.record.billed_busy_ns + billed_ns.get((member.pod, member.gpu), 0)
+            yield member, dataclasses.replace(member.record, billed_busy_ns=billed_busy_ns)
 
 
 def members_of(saved: Saved) -> list[Member]:

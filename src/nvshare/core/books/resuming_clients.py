@@ -90,6 +90,10 @@ class ResumingClients:
             self._billed_ns[pod] = busy_ns
         return max(0, busy_ns - billed_ns)
 
+    def billed_ns(self, pod: str) -> int:
+        """What the pod was billed for the time without a daemon, on behalf of all its processes."""
+        return self._billed_ns.get(pod, 0)
+
     def note_work(self, client: Client, worked_ns: int, passed_ns: int) -> None:
         self._uncounted[client.key] = Uncounted(client, worked_ns, passed_ns)
 

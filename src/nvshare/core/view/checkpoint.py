@@ -46,6 +46,7 @@ class Gathering:
     __slots__ = (
         "_advance_clock",
         "_began_ns",
+        "_billed_away",
         "_books",
         "_clients",
         "_departed",
@@ -66,6 +67,7 @@ class Gathering:
         self._clients: dict[int, ClientRecord] = {}
         self._lags: dict[tuple[str, str], int] = {}
         self._totals: dict[tuple[str, str], PodRecord] = {}
+        self._billed_away: dict[tuple[str, str], int] = {}
         self._limits: Mapping[str, PodLimitSources] = {}  # by pod; none of them changes
         self._present: dict[str, frozenset[str]] = {}  # pods, by GPU
         self._departed: list[tuple[str, Mapping[str, PodFigures]]] = []  # by GPU; none of it changes
@@ -118,6 +120,7 @@ class Gathering:
             taken_ns=self._began_ns,
             departed=tuple(self._last_to_leave()),
             present=tuple(record for record in self._totals.values() if record.pod in present[record.gpu]),
+            billed_away=tuple((pod, gpu, ns) for (pod, gpu), ns in self._billed_away.items() if ns),
         )
 
     def _last_to_leave(self) -> list[DepartedRecord]:
@@ -151,6 +154,7 @@ class Gathering:
                 possible_bytes.get(client.key, 0),
             )
         self._totals[tenant.pod, gpu.key] = _pod_record(gpu, tenant, now_ns)
+        self._billed_away[tenant.pod, gpu.key] = gpu.resuming.billed_ns(tenant.pod)
         lag_ns = _settled_lag_ns(gpu, tenant, now_ns)
         if tenant.limited and (lag_ns < 0 or tenant.state != RESUMING or gpu.resuming.waits):
             since_ns = (now_ns - self._began_ns) * tenant.percent // 100

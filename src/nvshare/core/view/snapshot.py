@@ -135,3 +135,6 @@ class Checkpoint:
     taken_ns: int  # by the clock that the next daemon will use, too
     departed: tuple[DepartedRecord, ...] = ()  # in the order in which they left
     present: tuple[PodRecord, ...] = ()
+    billed_away: tuple[tuple[str, str, int], ...] = ()
+    """Pod, GPU, and what the pod was billed for the time without a daemon. Its processes run together, so
+    that is billed for those as well that have not resumed yet."""
