@@ -143,6 +143,8 @@ bench: $(READY) $(LOCK_CYCLES) test-programs compiled ## the figures that are ra
 	$(BIN)/python -m benchmarks.floods && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.floods
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.annotations
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.pod_events
+	$(BIN)/python -m benchmarks.monitor
+	$(BIN)/python -m benchmarks.cluster
 
 verify: $(READY) test-programs prometheus kubernetes-tools compiled ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify tests/sim

@@ -13,10 +13,15 @@ from typing import Final
 import pytest
 
 from nvshare.core.settings import LIBRARY_SETTINGS, SETTINGS
+from nvshare.exporters.cluster.settings import CLUSTER_SETTINGS
+from nvshare.exporters.monitor.settings import MONITOR_SETTINGS
+from nvshare.exporters.vgpu.settings import VGPU_SETTINGS
 from nvshare.node.config import DAEMON_SETTINGS
 from tools.generate_docs import stale_pages
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+
+EXPORTERS: Final = (*MONITOR_SETTINGS, *CLUSTER_SETTINGS, *VGPU_SETTINGS)
 
 # Named in the documents before the part that reads them exists, or read by the tests alone.
 PLANNED_VARIABLES: Final[dict[str, str]] = {}
@@ -74,7 +79,7 @@ def test_generated_pages_are_fresh() -> None:
 
 
 def test_every_variable_in_the_documents_exists_or_is_planned() -> None:
-    known = {row.variable for row in (*SETTINGS, *DAEMON_SETTINGS, *LIBRARY_SETTINGS)}
+    known = {row.variable for row in (*SETTINGS, *DAEMON_SETTINGS, *LIBRARY_SETTINGS, *EXPORTERS)}
     named = {name for text in pages().values() for name in re.findall(r"\bNVSHARE_[A-Z0-9_]*[A-Z0-9]", text)}
     assert known <= named, "docs/settings.md names every setting"
     assert named - known - PLANNED_VARIABLES.keys() - TEST_VARIABLES - SIMULATOR_VARIABLES == set()

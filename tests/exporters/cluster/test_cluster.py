@@ -4,8 +4,11 @@ once.
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -21,12 +24,14 @@ from tests.exporters.cluster.harness import (
     running_cluster,
 )
 from tests.exporters.node import Scrape
+from tests.node.harness import PATIENCE_SEC
 
 _MIB = 1 << 20
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 @pytest.fixture
-def cluster(place: Path):  # type: ignore[no-untyped-def]
+def cluster(place: Path) -> Iterator[RunningCluster]:
     with running_cluster(place, "n1", "n2") as found:
         found.annotate_node("n1", register=REGISTERED)
         yield found
@@ -205,3 +210,21 @@ def test_without_the_api_server_what_was_said_last_stays(cluster: RunningCluster
     older = exporter.wait_scrape(lambda s: s.value("nvshare_cluster_source_age_seconds", source="pods") > 0)
     assert allocated(older) == 5000 * _MIB
     assert exporter.end() == 0
+
+
+def test_what_is_streamed_is_the_same_packed(cluster: RunningCluster) -> None:
+    cluster.api.create("pods", gpu_pod("a", "n1"))
+    exporter = cluster.exporter()
+    plain = exporter.wait_scrape(lambda s: allocated(s) == 5000 * _MIB)
+    for headers in ({"Accept-Encoding": "gzip"}, {"Accept-Encoding": "gzip", "Accept": OPENMETRICS}):
+        request = Request(f"http://127.0.0.1:{exporter.port}/metrics", headers=headers)
+        with urlopen(request, timeout=PATIENCE_SEC) as answer:
+            text = gzip.decompress(answer.read()).decode()
+        assert {line for line in text.splitlines() if line.startswith("GPU")} == {
+            line for line in plain.text.splitlines() if line.startswith("GPU")
+        }
+        assert text.endswith("# EOF\n") == ("Accept" in headers)
+    one = exporter.text("/metrics?name[]=GPUDeviceSharedNum")
+    assert {line.split()[2] for line in one.splitlines() if line.startswith("# HELP")} == {
+        "GPUDeviceSharedNum"
+    }

@@ -6,13 +6,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from nvshare.exporters.monitor.pod_index import IndexedPod
+from nvshare.exporters.vgpu.allocated_gpus import allocated_gpus
+from nvshare.exporters.vgpu.pod_usage import PodUsage, pod_usage
 from nvshare.exporters.vgpu.ratio_file import RatioError, read_ratio
+from nvshare.exporters.vgpu.request_figures import RequestFigures
+from nvshare.exporters.vgpu.service import families
+from nvshare.gpu.reading import GpuReading, ProcessReading
 from tests.exporters.monitor.harness import ROOT, MonitoredNode, ProcessInPod, monitored_node
-from tests.exporters.monitor.test_monitor import ID, new_uid
+from tests.exporters.monitor.test_monitor import ID, A, B, new_uid
 
 _MIB = 1 << 20
 
@@ -113,3 +120,29 @@ def test_the_command_of_the_original_is_installed() -> None:
     script = (ROOT / "build.sh").read_text()
     assert "vgpu_monitor" in script
     assert "gpu_allocation.txt" in script
+
+
+def test_what_the_kubelet_gave_a_pod_is_there_with_zeros() -> None:
+    """Also where a plugin puts the number of a part behind the UUID; and not for pods that are gone."""
+    held = SimpleNamespace(device_ids=[f"{A}::3", "not-a-gpu"])
+    containers = [SimpleNamespace(devices=[held])]
+    given = allocated_gpus(
+        [SimpleNamespace(namespace=ns, name="p", containers=containers) for ns in ("ml", "gone")]
+    )
+    assert given == {("ml", "p"): frozenset({A}), ("gone", "p"): frozenset({A})}
+    readings = [
+        GpuReading(uuid, index, 0, total_bytes=1 << 30, processes=()) for index, uuid in enumerate((A, B))
+    ]
+    pods = {"u": IndexedPod(uid="u", namespace="ml", name="p")}
+    assert pod_usage(readings, pods, given, 4) == {(0, "p", "ml"): PodUsage(0, 0, 256.0)}
+
+
+def test_pods_of_one_name_are_kept_apart_by_their_namespace() -> None:
+    processes = tuple(ProcessReading(n, 1, f"u{n}/c", 1 << 20, 60) for n in range(3))
+    readings = [GpuReading(A, 5, 0, total_bytes=1 << 30, processes=processes)]
+    pods = {f"u{n}": IndexedPod(uid=f"u{n}", namespace=f"n{n}", name="p") for n in range(2)}
+    usage = pod_usage(readings, pods, {}, 1)
+    assert usage == {(5, "p", f"n{n}"): PodUsage(60, 1, 1024.0) for n in range(2)}
+    figures = RequestFigures()
+    [shown] = [f for f in families(usage, figures, False) if f.metric.name == "pod_gpu_sm_util"]
+    assert list(shown.samples) == [(("5", "p"), 60)], "a series is there once"

@@ -139,9 +139,8 @@ class Monitor(MonitorBase):
         names = parse_names(config.text("NVSHARE_HAMI_NAMES"))
         assert names is not None, "the setting was checked"
         self._names = NameChoice(names, config.switched_on("NVSHARE_MONITOR_DEPRECATED"))
-        self._label_names = LabelNames().read(config.text("NVSHARE_MONITOR_POD_LABELS") or "x") or ()
-        if not config.text("NVSHARE_MONITOR_POD_LABELS"):
-            self._label_names = ()
+        labels = config.text("NVSHARE_MONITOR_POD_LABELS")
+        self._label_names = (LabelNames().read(labels) or ()) if labels else ()
         executor = Executor(EXPORTERS, self.view, True, self.exporter_failed, EXECUTOR_FAMILIES)
         endpoints = Endpoints(executor.scrape, self._page, self.unready)
         self.serve(endpoints, "NVSHARE_MONITOR_ADDR", config.text("NVSHARE_METRICS_WEB_CONFIG_FILE"))
