@@ -115,7 +115,7 @@ def measure(nodes: int, pods: int) -> dict[str, float]:
     source = SourceFigures(True, "", 0, 0, 0, 0, 0)
 
     def view() -> View:
-        found = allocations
+        found = allocations.snapshot()
         sources = dict.fromkeys(("nodes", "pods", "resourcequotas"), source)
         return View(
             0, NameChoice((SEED, CURRENT)), found, [*found.nodes.values()], [*found.pods.values()], sources, 0

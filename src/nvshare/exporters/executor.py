@@ -121,11 +121,12 @@ class Executor(Generic[View]):
         text = _Text(Exposition(), openmetrics, _family_names(self._catalog, names), labels, forgets=True)
         done: dict[str, tuple[bool, float]] = {}
         for exporter in self.exporters:
-            taken = [0]
-            families = self._families(exporter, view)
+            taken: list[int] = []
             success = True
             try:
-                async for _ in in_pieces(text.adding(await families), self._clock_ns, taken.append):
+                families, in_thread_ns = await self._families(exporter, view)
+                taken.append(in_thread_ns)
+                async for _ in in_pieces(text.adding(families), self._clock_ns, taken.append):
                     for part in text.taken(PART_BYTES):
                         yield part
             except Exception as error:
@@ -137,17 +138,20 @@ class Executor(Generic[View]):
         for part in await self.all_of(text.finishing()):
             yield part
 
-    async def _families(self, exporter: Exporter[View], view: View) -> Iterator[Family | None]:
-        if exporter.in_thread:
-            return iter(await asyncio.to_thread(lambda: list(exporter.export(view))))
-        return exporter.export(view)
+    async def _families(self, exporter: Exporter[View], view: View) -> tuple[Iterator[Family | None], int]:
+        """The families, and how long they took if a thread has made them already."""
+        if not exporter.in_thread:
+            return exporter.export(view), 0
+        began_ns = self._clock_ns()
+        made = await asyncio.to_thread(lambda: list(exporter.export(view)))
+        return iter(made), self._clock_ns() - began_ns
 
     def _own(self, done: dict[str, tuple[bool, float]]) -> Iterator[Family]:
         yield Family(self._success, [((name,), int(ok)) for name, (ok, _) in done.items()])
         yield Family(self._duration, [((name,), seconds) for name, (_, seconds) in done.items()])
 
     async def _run(self, exporter: Exporter[View], view: View, text: _Text) -> tuple[bool, float]:
-        """Whether the exporter did all it should, and how long it held the loop."""
+        """Whether the exporter did all it should, and how long it held the loop or its thread."""
         taken_ns, mark = 0, text.mark()
 
         def note(held_ns: int) -> None:
@@ -156,7 +160,7 @@ class Executor(Generic[View]):
             self._note_ns(held_ns)
 
         try:
-            families = await self._families(exporter, view)
+            families, taken_ns = await self._families(exporter, view)
             async for _ in in_pieces(text.adding(families), self._clock_ns, note):
                 pass
         except Exception as error:

@@ -130,17 +130,24 @@ class NameChoice:
 
 
 def _picker(fields: tuple[str, ...], labels: tuple[str, ...]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-    zone = len(fields)
-    places = [zone if label == ZONE else fields.index(_FIELDS.get(label, label)) for label in labels]
-    return itemgetter(*places)
+    """The values of a metric's labels out of those of the figure; the zone is the last label, if there is
+    one.
+    """
+    own = [label for label in labels if label != ZONE]
+    pick: Callable[[tuple[str, ...]], tuple[str, ...]] = itemgetter(
+        *(fields.index(_FIELDS.get(label, label)) for label in own)
+    )
+    if len(own) == len(labels):
+        return pick
+    assert labels[-1] == ZONE, labels
+    return lambda values: (*pick(values), ZONE_VALUE)
 
 
 def _picked(
     samples: Iterable[Sample], pick: Callable[[tuple[str, ...]], tuple[str, ...]]
 ) -> Iterator[tuple[tuple[str, ...], Value]]:
-    zone = (ZONE_VALUE,)
     for values, value in samples:
-        yield pick(values + zone), value
+        yield pick(values), value
 
 
 def parse_names(text: str) -> frozenset[str] | None:

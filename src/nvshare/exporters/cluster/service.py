@@ -141,7 +141,7 @@ class Cluster(Service[Config]):
         return {name: reflector.figures(now_ns) for name, reflector in self._reflectors.items()}
 
     def view(self) -> View:
-        found = self.allocations
+        found = self.allocations.snapshot()
         nodes, pods = list(found.nodes.values()), list(found.pods.values())
         now_ns = time.monotonic_ns()
         return View(now_ns, self._names, found, nodes, pods, self.figures(), self.callback_errors)

@@ -19,7 +19,7 @@ from nvshare.pods.kubernetes.reflection import SourceFigures
 
 @dataclass(slots=True)
 class View:
-    """The lists are as of its beginning; the objects in them are never changed, only replaced."""
+    """All is as of its beginning, so that its figures agree."""
 
     taken_ns: int
     names: NameChoice
