@@ -1,4 +1,4 @@
-"""The library on drivers that lack a function: the program runs as it would without us, and one line says so."""
+"""The library on drivers that lack a function: programs run as they would without it, and a line says so."""
 
 from __future__ import annotations
 

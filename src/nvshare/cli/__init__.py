@@ -17,6 +17,7 @@ from nvshare import __version__
 COMMANDS: Final[dict[str, str]] = {
     "cluster": "Serve metrics of the GPUs of a whole cluster, by HAMi's names and ours.",
     "ctl": "Look into the daemon, change quotas, drain GPUs.",
+    "device-plugin": "Offer parts of this node's GPUs to the kubelet.",
     "demo": "Show six tenants that share GPUs.",
     "down": "End the node that `nvshare up` started.",
     "monitor": "Serve metrics of this node's GPUs and containers, by HAMi's names and ours.",
@@ -27,7 +28,7 @@ COMMANDS: Final[dict[str, str]] = {
     "up": "Share this machine's GPUs, or simulated ones.",
 }
 
-DAEMONS: Final = ("cluster", "monitor", "scheduler")
+DAEMONS: Final = ("cluster", "device-plugin", "monitor", "scheduler")
 """Commands that check the environment by their own tables."""
 
 

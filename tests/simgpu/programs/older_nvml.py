@@ -7,7 +7,7 @@ import pynvml as nvml
 
 nvml.nvmlInit()
 card = nvml.nvmlDeviceGetHandleByIndex(0)
-info = (ctypes.c_char * 68)(*b"x" * 68)
+info = ctypes.create_string_buffer(b"x" * 68, 68)
 answer = {
     "pci": nvml.nvmlLib.nvmlDeviceGetPciInfo(card, info),
     "behind": info.raw[52:].decode(),
