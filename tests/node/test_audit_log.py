@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nvshare.core.audit import SAMPLED, Checking, Health
+from nvshare.node.audit_log import LOGGED_AGAIN_NS, AuditLog
 from nvshare.node.config import load
 from nvshare.node.daemon import how_checked
-from nvshare.node.audit_log import LOGGED_AGAIN_NS, AuditLog
 from nvshare.runtime import logs
 from nvshare.wire.codec import encode
 from nvshare.wire.dialects import V3

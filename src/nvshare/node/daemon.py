@@ -18,6 +18,7 @@ from nvshare.core.audit import EVERY_EVENT, SAMPLED, Checking
 from nvshare.core.scheduler import Scheduler
 from nvshare.gpu.inventory import Device, Inventory, parse_device_list
 from nvshare.node import checkpoint, descriptors, journal, previous_state
+from nvshare.node.audit_log import AuditLog
 from nvshare.node.bounds import Bounds
 from nvshare.node.checkpoint_saver import CheckpointSaver
 from nvshare.node.config import Config
@@ -26,7 +27,6 @@ from nvshare.node.control_access import ControlAccess
 from nvshare.node.control_context import ControlContext
 from nvshare.node.counters import Counters
 from nvshare.node.dispatcher import Dispatcher
-from nvshare.node.audit_log import AuditLog
 from nvshare.node.kubernetes_setup import pod_source_maker
 from nvshare.node.listening_sockets import CLIENTS, CONTROL, ListeningSocket
 from nvshare.node.previous_state import PreviousState
