@@ -16,7 +16,7 @@ MUTANTS ?= 200
 WORKERS ?= $(shell nproc)
 WAITING_WORKERS ?= $(shell echo $$(($(WORKERS) + 2)))
 
-.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods verify-plugin mutants prometheus kubernetes-tools kubectl chart compiler simgpu interposer libraries test-programs compiled release-libs release-simgpu image-root wheels aarch64 clean
+.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods verify-plugin verify-hami mutants prometheus kubernetes-tools kubectl chart compiler simgpu interposer libraries test-programs compiled release-libs release-simgpu image-root wheels aarch64 clean
 
 # $(call install,PACKAGES,TO DO WHAT): as root on Debian and Ubuntu, after saying so. Others are told what is missing.
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "nvshare: installing $(1) with apt-get, $(2)" >&2 && apt-get update -qq && apt-get install -qqy --no-install-recommends $(1) >/dev/null; } || { echo "nvshare: something is missing $(2); on Debian and Ubuntu: apt-get install $(1)" >&2; exit 2; }
@@ -166,6 +166,8 @@ bench: $(READY) $(LOCK_CYCLES) test-programs compiled ## the figures that are ra
 	$(BIN)/python -m benchmarks.floods && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.floods
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.annotations
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.pod_events
+	$(BIN)/python -m benchmarks.monitor
+	$(BIN)/python -m benchmarks.cluster
 	$(BIN)/python -m benchmarks.plugin
 
 verify: $(READY) test-programs prometheus kubernetes-tools kubectl compiled image-root ## the whole of what `make test` only samples
@@ -224,6 +226,10 @@ verify-kubernetes: $(READY) ## every fault of the API server at every point of l
 
 verify-pods: $(READY) test-programs kubernetes-tools ## pods as real containers on a simulated GPU: every form of cgroup, lies, shared and changed quotas
 	$(BIN)/python -m pytest -q tests/pods/test_containers.py
+
+verify-hami: $(READY) ## 200,000 mutated regions in memory and 2,000 as files, and 10,000 readings while processes write
+	$(BIN)/python -m tests.hami.mutations --count 200000 --files 2000
+	$(BIN)/python -m tests.hami.writers --readings 10000
 
 verify-plugin: $(READY) libraries ## 200 kills of the device plugin at random moments, among other faults: no device is lost, no pod touched
 	$(BIN)/python -m tests.plugin.random_kills --kills 200

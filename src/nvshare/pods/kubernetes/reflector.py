@@ -44,6 +44,9 @@ _ERROR: Final[msgspec.json.Decoder[WatchError]] = msgspec.json.Decoder(WatchErro
 
 
 class Reflector(Generic[ObjectT]):
+    accept = METADATA_ONLY
+    """What is asked for of each object. One that needs more than metadata derives a class of its own."""
+
     def __init__(
         self,
         name: str,
@@ -136,7 +139,7 @@ class Reflector(Generic[ObjectT]):
         else:
             self._first_page = True
             self._lists += 1
-        raw = self._client.get(f"{self._path}?{urlencode(query)}", METADATA_ONLY.format(list="List"))
+        raw = self._client.get(f"{self._path}?{urlencode(query)}", self.accept.format(list="List"))
         try:
             page = _PAGE.decode(raw)
             meta, items = page.metadata, page.items or ()
@@ -163,7 +166,7 @@ class Reflector(Generic[ObjectT]):
             "timeoutSeconds": str(step.timeout_sec),
         }
         self._watches += 1
-        accept = METADATA_ONLY.format(list="")
+        accept = self.accept.format(list="")
         whole_sec = step.timeout_sec + self._timing.margin_sec
         for lines in self._client.lines(
             f"{self._path}?{urlencode(query)}", accept, self._timing.idle_sec, whole_sec, self._stands
