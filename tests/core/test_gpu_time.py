@@ -179,6 +179,19 @@ def test_a_client_that_cannot_report_has_what_nvml_reports_or_what_it_held() -> 
     assert gpu_time_ms(bench, "p1") == 200
 
 
+def test_what_a_client_held_since_nvml_last_reported_is_left_to_its_next_report() -> None:
+    bench = Bench()
+    bench.now_ns += 100 * SECOND
+    bench.do(events.ClientRegistered(1, "p1", GPU, 2))
+    bench.do(events.LockRequested(1))
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
+    bench.pass_ms(500)
+    bench.do(events.LockReleased(1))
+    assert gpu_time_ms(bench, "p1") == 0
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 40 * MS),)))
+    assert gpu_time_ms(bench, "p1") == 40
+
+
 def test_scheduling_off_stops_no_figure() -> None:
     bench = Bench()
     together(bench, 1)

@@ -197,3 +197,15 @@ def test_it_is_told_in_about_how_long_a_slice_comes(percent: int, gib: int) -> N
             promised.clear()
             waits += 1
         clients.run(SECOND)
+
+
+def test_time_that_a_quota_leaves_is_borrowed_from_outside() -> None:
+    """The one inside may not run beyond its quota, and both would stand still."""
+    clients = Clients(checking=SAMPLED)
+    clients.limit("borrows", 20, share=True)
+    clients.limit("capped", 30)
+    for pod in ("borrows", "capped"):
+        clients.ask(clients.register(pod, used_bytes=9 * GIB))
+    had = clients.percents(600 * SECOND)
+    assert had["borrows"] > 60, f"{had}"
+    assert sum(had.values()) == pytest.approx(100, abs=0.001), "at once, not when somebody looks again"
