@@ -8,7 +8,7 @@ from nvshare.core import events
 from nvshare.core.audit import EVERY_EVENT, SAMPLED
 from nvshare.core.settings import Settings
 
-from .clients import MS, SECOND, Clients
+from .clients import MS, NEVER_NS, SECOND, Clients
 
 HANGS_NS = 1 << 60
 """A drain that does not end: a kernel that spins."""
@@ -228,3 +228,37 @@ def test_the_grace_grows_with_the_usual_drain_within_bounds(usual_ms: int, grace
         clients.run(MS)
     graced_ms = (clients.here[other].granted_ns - dropped_ns) / MS
     assert graced_ms == pytest.approx(grace_ms, rel=0.05)
+
+
+def test_a_thread_of_a_client_that_hangs_is_let_in_again_and_again() -> None:
+    clients = Clients()
+    clients.limit("pod", 50)
+    clients.limit("other", 50)
+    hangs, other = clients.register("pod", drain_ns=HANGS_NS), clients.register("other")
+    for key in (hangs, other):
+        clients.ask(key)
+    while not clients.here[other].holds:
+        clients.run(MS)
+    for _ in range(3):
+        while clients.here[hangs].release_ns < HANGS_NS or clients.here[hangs].release_ns == NEVER_NS:
+            clients.run(MS)
+        clients.ask(hangs)
+        while clients.here[hangs].wants:
+            assert clients.now_ns - clients.here[hangs].asked_ns < SECOND
+            clients.run(MS)
+
+
+def test_one_that_drained_late_is_waited_for_again_when_it_drains_in_time() -> None:
+    clients = Clients()
+    clients.limit("slow", 2)
+    clients.limit("other", 98)
+    slow, other = clients.register("slow", drain_ns=800 * MS), clients.register("other")
+    for key in (slow, other):
+        clients.ask(key)
+    while len(clients.holders()) < 2:
+        clients.run(MS)
+    clients.here[slow].drain_ns = 2 * MS
+    clients.run(30 * SECOND)
+    for _ in range(1000):
+        clients.run(MS)
+        assert len(clients.holders()) < 2
