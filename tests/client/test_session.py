@@ -331,3 +331,21 @@ def test_a_daemon_that_ends_releases_clients_that_wait() -> None:
     talk.connect()
     talk.tell(T.RESUMED, 99, id=7)
     assert not talk.session.turns.may_enter(), "there is a daemon again"
+
+
+def test_a_quota_is_kept_by_rests_only_while_no_daemon_enforces_it() -> None:
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.now_ns += 30_000_000
+    talk.session.turns.leave(talk.now_ns)
+    talk.session.wait(talk.now_ns)
+    assert talk.session.turns.enter(talk.now_ns), "the daemon drops it when its turn is over"
+    talk.now_ns += 30_000_000
+    talk.session.disconnected(talk.now_ns)
+    talk.session.turns.leave(talk.now_ns)
+    talk.session.wait(talk.now_ns)
+    talk.now_ns += 69_000_000
+    assert not talk.session.turns.enter(talk.now_ns)
+    talk.now_ns += 1_000_000
+    assert talk.session.turns.enter(talk.now_ns), "30 of 100 ms are 30 %"
