@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core import events
-from nvshare.core.books.gpu_time import EXACT_MAX, MOST_SLOTS, SLOT_NS, SLOTS_REPORTED
+from nvshare.core.books.gpu_time import EXACT_MAX, MOST_SLOTS, SLOT_NS, SLOTS_REPORTED, TALLY_NS
 from nvshare.core.books.time_slots import parts
 from tests.core.bench import GPU, MS, SECOND, Bench
 
@@ -352,3 +352,15 @@ def test_a_program_that_nvml_forgets_stands_still_no_longer_than_ten_seconds() -
     older.run(12_000, nvml=False)
     [shown_ms] = older.end()
     assert 2000 < shown_ms <= 13_000
+
+
+def test_the_daemon_is_woken_to_divide_work_that_was_reported_last() -> None:
+    """The daemon sets its timer only if the bound of the next deadline is before it."""
+    bench = Bench()
+    together(bench, 2)
+    bench.pass_ms(100)
+    report(bench, 1, 50 * MS, 1)
+    bound_ns = bench.scheduler.deadline_bound_ns
+    due_ns = bench.scheduler.next_deadline_ns()
+    assert due_ns is not None
+    assert bound_ns <= due_ns <= bench.now_ns + TALLY_NS

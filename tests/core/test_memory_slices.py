@@ -209,3 +209,16 @@ def test_time_that_a_quota_leaves_is_borrowed_from_outside() -> None:
     had = clients.percents(600 * SECOND)
     assert had["borrows"] > 60, f"{had}"
     assert sum(had.values()) == pytest.approx(100, abs=0.001), "at once, not when somebody looks again"
+
+
+def test_memory_of_one_that_let_go_late_is_given_to_one_outside_at_once() -> None:
+    clients = Clients()
+    hangs = clients.register("hangs", used_bytes=8 * GIB, drain_ns=1 << 60, always_busy=False)
+    other = clients.register("other", used_bytes=6 * GIB)
+    founder = clients.register("founder", used_bytes=4 * GIB)
+    for key in (hangs, other, founder):
+        clients.ask(key)
+    while not clients.here[founder].holds:
+        clients.run(100 * MS)
+    assert clients.holders() == {"hangs", "founder"}, "the other does not fit beside the two"
+    assert effects.MemoryAvailable(other) in clients.release(hangs)

@@ -355,3 +355,48 @@ def test_queues_are_kept_short_while_somebody_waits_for_memory() -> None:
     assert model.core.clients[second].hints & LIMITED_PRESENT, "the other now waits"
     model.step(events.ProcessGone(first))
     assert not model.core.clients[second].hints & LIMITED_PRESENT
+
+
+def test_turns_are_longer_as_soon_as_handing_over_is_known_to_cost_more() -> None:
+    pace = Model().gpu().pace
+    before_ns = pace.turn_ns
+    pace.learn_dead(10 * MS)
+    assert pace.turn_ns > before_ns
+
+
+@pytest.mark.parametrize(
+    ("held_ms", "unused_us", "paused", "learned"),
+    [
+        (20, 2000, False, True),
+        (20, 2000, True, False),
+        (6, 2000, False, False),
+        (120, 24_000, False, False),
+    ],
+    ids=["handing over", "it paused", "its own gaps", "more than handing over can cost"],
+)
+def test_what_handing_over_costs_is_learned_from_turns_without_gaps(
+    held_ms: int, unused_us: int, paused: bool, learned: bool
+) -> None:
+    model = Model(gpus=1)
+    model.limit("a", 50)
+    key = model.register("a")
+    dead_ns, busy_ns = model.gpu().pace.dead_ns, held_ms * MS - 1000 * unused_us
+    model.request(key)
+    if paused:
+        model.step(events.BusyReported(key, busy_ns, 1000 * unused_us), held_ms * MS)
+    else:
+        model.step(events.LockReleased(key, busy_ns), held_ms * MS)
+    assert (model.gpu().pace.dead_ns != dead_ns) is learned
+
+
+def test_how_much_of_its_turns_a_tenant_uses_is_learned_both_ways() -> None:
+    model = Model(gpus=1)
+    model.limit("a", 50)
+    key, busy_ns, found = model.register("a"), 0, []
+    for used_ms in (10, 10, 10, 20, 20, 20):
+        model.pass_time(200 * MS)
+        model.request(key)
+        busy_ns += used_ms * MS
+        model.step(events.LockReleased(key, busy_ns), 20 * MS)
+        found.append(model.tenant("a").account.duty_percent)
+    assert found[0] > found[1] > found[2] < found[3] < found[4] < found[5]

@@ -171,6 +171,8 @@ def test_nvml_goes_and_comes_without_a_restart(node: MetricsNode) -> None:
             assert not down.series("nvshare_gpu_")
             assert down.series("nvshare_scheduler_") == before.series("nvshare_scheduler_")
             assert down.value("nvshare_source_up", source=uuid) == 0
+            assert not any("figures are back" in line for line in node.daemon.log)
+            node.daemon.wait_words("NVML does not answer: GPU figures are missing")
             node.sim.fault(end)
         up = node.wait_scrape(lambda s: s.value("nvshare_nvml_up") == 1 and bool(s.of("nvshare_gpu_info")))
         assert up.series() == before.series()

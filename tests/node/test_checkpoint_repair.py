@@ -1,4 +1,4 @@
-"""Which figures of departed pods a checkpoint may hold."""
+"""Which figures and names a checkpoint may hold."""
 
 from __future__ import annotations
 
@@ -32,3 +32,13 @@ def test_what_may_be_below_zero_stays_so(name: str) -> None:
     below = NOTHING._replace(**{name: -1})
     assert complaints(below) == []
     assert fit_totals(below) == below
+
+
+@pytest.mark.parametrize(("length", "usable"), [(256, True), (257, False)])
+@pytest.mark.parametrize("place", [1, 2, 5], ids=["namespace", "name", "uid in the API"])
+def test_names_of_kubernetes_pods_are_bounded(place: int, length: int, usable: bool) -> None:
+    row: list[object] = ["12345678-1234-1234-1234-123456789012", "default", "web", (None, None, None), False, "1234-5678"]
+    row[place] = "n" * length
+    found: list[str] = []
+    assert len(usable_rows("kubernetes_pods", [msgspec.Raw(msgspec.json.encode(row))], found)) == usable
+    assert found == ([] if usable else ["kubernetes_pods: a name is longer than 256 characters"])
