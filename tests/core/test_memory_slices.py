@@ -222,3 +222,12 @@ def test_memory_of_one_that_let_go_late_is_given_to_one_outside_at_once() -> Non
         clients.run(100 * MS)
     assert clients.holders() == {"hangs", "founder"}, "the other does not fit beside the two"
     assert effects.MemoryAvailable(other) in clients.release(hangs)
+
+
+def test_what_a_tenant_without_a_quota_used_alone_is_not_owed() -> None:
+    clients = Clients(checking=SAMPLED)
+    clients.ask(clients.register("alone", used_bytes=9 * GIB))
+    clients.run(100 * SECOND)
+    clients.ask(clients.register("outside", used_bytes=9 * GIB))
+    had = clients.percents(360 * SECOND)
+    assert abs(had["alone"] - 50) <= 2 * WITHIN_POINTS, f"{had}"

@@ -400,3 +400,40 @@ def test_how_much_of_its_turns_a_tenant_uses_is_learned_both_ways() -> None:
         model.step(events.LockReleased(key, busy_ns), 20 * MS)
         found.append(model.tenant("a").account.duty_percent)
     assert found[0] > found[1] > found[2] < found[3] < found[4] < found[5]
+
+
+def test_when_a_turn_with_gaps_ends_does_not_depend_on_how_often_it_is_computed() -> None:
+    model = Model(gpus=1)
+    model.limit("gappy", 30)
+    key, busy_ns = model.register("gappy"), 0
+    for _ in range(10):  # half of each hold is used
+        model.request(key)
+        busy_ns += 10 * MS
+        model.step(events.LockReleased(key, busy_ns), 20 * MS)
+        model.pass_time(SECOND)
+    model.request(key)
+    model.pass_time(10 * MS)
+    first_ns = model.core.next_deadline_ns()
+    assert first_ns is not None
+    model.step(events.LimitsSet("gappy", "ctl", GIB, 30), (first_ns - model.now_ns) * 3 // 4)
+    again_ns = model.core.next_deadline_ns()
+    assert again_ns is not None
+    assert abs(again_ns - first_ns) <= MS, f"{(again_ns - first_ns) / MS} ms"
+
+
+def test_a_tenant_that_filled_gaps_keeps_its_queue_short_no_longer_than_they_last() -> None:
+    model = Model(gpus=1)
+    model.limit("gappy", 50)
+    gappy, small, busy_ns = model.register("gappy"), model.register("small"), 0
+    model.request(small)
+    model.step(events.LockReleased(small, MS, kernel_ns=100_000), MS)
+    for _ in range(10):  # half of each hold is used
+        model.pass_time(100 * MS)
+        model.request(gappy)
+        busy_ns += 10 * MS
+        model.step(events.LockReleased(gappy, busy_ns), 20 * MS)
+    model.pass_time(100 * MS)
+    model.request(gappy)
+    assert effects.SendHints(small, False, True, True) in model.request(small)
+    ended = model.step(events.LockReleased(gappy, busy_ns + 10 * MS), 20 * MS)
+    assert effects.SendHints(small, False, True, False) in ended

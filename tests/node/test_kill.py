@@ -33,6 +33,7 @@ from tests.node.commands import ctl
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, gpu_key, in_child, running
 
 PR_SET_NAME = 15
+SECOND = 1_000_000_000
 
 
 def client_of(
@@ -412,3 +413,24 @@ def test_a_process_that_has_just_ended_by_itself_was_not_ended_by_us() -> None:
         for pid in children:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+def test_an_unresponsive_client_is_reported_once_until_it_has_responded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The core repeats itself twice a second, for as long as the client does not respond."""
+    now_ns = 100 * SECOND
+    loop = asyncio.new_event_loop()
+    try:
+        dispatcher = Dispatcher(Scheduler(), loop, Counters(), clock=lambda: now_ns)
+        member = Member(1, Process(2, 3), 0, False, "web", gpu_key(), 1, -1)
+        terminations = Terminations(dispatcher, {1: member}, {}, ending_max=1)
+        for passed_ns in (0, *[SECOND // 2] * 20):
+            now_ns += passed_ns
+            terminations.unresponsive(1)
+        assert caplog.messages == ["client unresponsive"]
+        now_ns += 6 * SECOND
+        terminations.unresponsive(1)
+        assert len(caplog.messages) == 2
+    finally:
+        loop.close()
