@@ -16,7 +16,7 @@ MUTANTS ?= 200
 WORKERS ?= $(shell nproc)
 WAITING_WORKERS ?= $(shell echo $$(($(WORKERS) + 2)))
 
-.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods mutants prometheus kubernetes-tools compiler simgpu interposer libraries test-programs compiled release-libs wheels aarch64 clean
+.PHONY: help demo test quick unit built-for-tests lint format docs bench verify verify-shares verify-slices verify-core verify-grants verify-gpu-time verify-old-clients verify-lies verify-processes verify-restarts verify-exits verify-day verify-liars verify-readme verify-kubernetes verify-pods verify-plugin verify-hami mutants prometheus kubernetes-tools kubectl chart compiler simgpu interposer libraries test-programs compiled release-libs release-simgpu image-root wheels aarch64 clean
 
 # $(call install,PACKAGES,TO DO WHAT): as root on Debian and Ubuntu, after saying so. Others are told what is missing.
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "nvshare: installing $(1) with apt-get, $(2)" >&2 && apt-get update -qq && apt-get install -qqy --no-install-recommends $(1) >/dev/null; } || { echo "nvshare: something is missing $(2); on Debian and Ubuntu: apt-get install $(1)" >&2; exit 2; }
@@ -24,12 +24,15 @@ install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "nvshar
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml constraints.txt
+PROTOS := $(wildcard src/nvshare/pods/kubelet/*.proto)
+
+# Installing makes the messages of the kubelet's interfaces from the .proto files: see setup.py.
+$(READY): pyproject.toml constraints.txt setup.py $(PROTOS)
 	@command -v $(PYTHON) >/dev/null || { echo "nvshare needs Python 3.11 or newer as '$(PYTHON)'; or: make PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nvshare needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { $(call install,python3-venv,to make $(VENV)); $(PYTHON) -m venv $(VENV); }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools grpcio-tools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,k8s]'
 	@touch $@
 
 # Compiled if that is there and fresh (`make compiled`): nobody waits two minutes for a demo.
@@ -60,6 +63,7 @@ built-for-tests: $(READY)
 	@$(MAKE) --no-print-directory aarch64
 	@$(MAKE) --no-print-directory prometheus
 	@$(MAKE) --no-print-directory kubernetes-tools
+	@$(MAKE) --no-print-directory kubectl
 
 # What needs no processes, sockets or native libraries: most of what a change breaks, in two minutes.
 quick: lint ## lint, and the tests without processes
@@ -77,6 +81,18 @@ kubernetes-tools:
 	@command -v kubectl >/dev/null || $(call install,kubernetes-client,to test the simulated API server)
 	@command -v runc >/dev/null && command -v openssl >/dev/null || $(call install,runc openssl,to test pods in containers)
 
+# kubectl 1.27 or later, for overlays and server-side apply: the machine's own, else that of the Debian release after 12,
+# beside the machine's packages.
+KUBECTL := build/tools/kubectl
+NEXT_DEBIAN := trixie
+kubectl: $(KUBECTL) ## kubectl >= 1.27, for the manifests and the chart, in build/tools
+$(KUBECTL): tools/install_kubectl.sh
+	@mkdir -p $(@D)
+	@tools/install_kubectl.sh $@ $(NEXT_DEBIAN) || { echo "nvshare: kubectl 1.27 or later is missing; put one into PATH" >&2; exit 2; }
+
+chart: $(READY) $(KUBECTL) ## the Helm chart, made from the manifests of deploy/kustomize, in build/helm
+	$(BIN)/python -m tools.build_chart --kubectl $(KUBECTL)
+
 # Both libraries with their test programs, plain and under two sanitizers.
 test-programs: compiler
 	@command -v valgrind >/dev/null || $(call install,valgrind,to test the libraries for leaks)
@@ -91,17 +107,24 @@ test-programs: compiler
 # For every glibc since 2.17: zig has their symbol tables, which no installed compiler has.
 ZIG := $(VENV)/.zig
 RELEASE := ../../build/release
-RELEASE_CC = "$(CURDIR)/$(BIN)/python -m ziglang cc -target $(1)"
+# Another interpreter that has ziglang, as when the image is built.
+ZIG_PYTHON ?=
+RELEASE_CC = "$(or $(ZIG_PYTHON),$(CURDIR)/$(BIN)/python) -m ziglang cc -target $(1)"
 export ZIG_GLOBAL_CACHE_DIR ?= $(CURDIR)/build/zig
 
 $(ZIG): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ziglang
 	@touch $@
 
-release-libs: $(ZIG) ## libnvshare.so for glibc 2.17 and later, x86-64 and aarch64, in build/release
+release-libs: $(if $(ZIG_PYTHON),,$(ZIG)) ## libnvshare.so for glibc 2.17 and later, x86-64 and aarch64, in build/release
 	@for machine in x86_64 aarch64; do \
 	  $(MAKE) --no-print-directory -s -C native/interposer TARGET=$$machine OUT=$(RELEASE)/$$machine CC=$(call RELEASE_CC,$$machine-linux-gnu.2.17) || exit 1; \
 	done
+
+# For the image: what containers without GPUs get has to run in all of them too.
+MACHINE = $(shell uname -m)
+release-simgpu: $(if $(ZIG_PYTHON),,$(ZIG)) ## the simulated driver for glibc 2.17 and later, in build/release
+	@$(MAKE) --no-print-directory -s -C native/simgpu OUT=$(RELEASE)/simgpu-$(MACHINE) CC=$(call RELEASE_CC,$(MACHINE)-linux-gnu.2.17)
 
 wheels: $(ZIG) compiler ## wheels with a compiled core for Python 3.11 to 3.13, x86-64 and aarch64, in dist
 	$(BIN)/python tools/build_wheels.py
@@ -116,10 +139,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python tools/generate_docs.py --check
+	$(BIN)/python -m tools.generate_docs --check
 
 docs: $(READY) ## write the pages that are made from tables
-	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python -m tools.generate_docs
 
 format: $(READY) ## put the code in the house's format
 	$(BIN)/ruff check --fix .
@@ -143,14 +166,18 @@ bench: $(READY) $(LOCK_CYCLES) test-programs compiled ## the figures that are ra
 	$(BIN)/python -m benchmarks.floods && PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.floods
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.annotations
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.pod_events
+	$(BIN)/python -m benchmarks.monitor
+	$(BIN)/python -m benchmarks.cluster
+	$(BIN)/python -m benchmarks.plugin
 
-verify: $(READY) test-programs prometheus kubernetes-tools compiled ## the whole of what `make test` only samples
+verify: $(READY) test-programs prometheus kubernetes-tools kubectl compiled image-root ## the whole of what `make test` only samples
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m verify tests/sim
 	@echo "the rest one at a time: they measure" && $(BIN)/python -m pytest -q -m verify --ignore=tests/sim
 	@$(MAKE) --no-print-directory verify-core
 	@$(MAKE) --no-print-directory verify-grants
 	@$(MAKE) --no-print-directory verify-slices
 	@$(MAKE) --no-print-directory verify-kubernetes
+	@$(MAKE) --no-print-directory verify-plugin
 	@$(MAKE) --no-print-directory verify-processes
 	PYTHONPATH=$(COMPILED) NVSHARE_SIM_LIB=$(CURDIR)/build/simgpu $(BIN)/python -m pytest -n $(WORKERS) -q -m "not verify" tests/core tests/wire tests/node tests/client
 
@@ -200,6 +227,20 @@ verify-kubernetes: $(READY) ## every fault of the API server at every point of l
 verify-pods: $(READY) test-programs kubernetes-tools ## pods as real containers on a simulated GPU: every form of cgroup, lies, shared and changed quotas
 	$(BIN)/python -m pytest -q tests/pods/test_containers.py
 
+verify-hami: $(READY) ## 200,000 mutated regions in memory and 2,000 as files, and 10,000 readings while processes write
+	$(BIN)/python -m tests.hami.mutations --count 200000 --files 2000
+	$(BIN)/python -m tests.hami.writers --readings 10000
+
+verify-plugin: $(READY) libraries ## 200 kills of the device plugin at random moments, among other faults: no device is lost, no pod touched
+	$(BIN)/python -m tests.plugin.random_kills --kills 200
+
+# The stages of the Dockerfile, run without a container engine over this machine's root: needs root.
+IMAGE_ROOT := build/image
+image-root: $(IMAGE_ROOT)/.ready ## what the Dockerfile makes, in build/image
+$(IMAGE_ROOT)/.ready: Dockerfile tools/build_image_root.py $(READY) $(shell find src native 2>/dev/null -name '*.py' -o -name '*.[ch]' -o -name '*.def' -o -name '*.proto' -o -name '*.toml')
+	$(BIN)/python -m tools.build_image_root $(IMAGE_ROOT)
+	@touch $@
+
 verify-readme: $(READY) compiler ## every command of the READMEs and pages, pasted in order into a fresh clone
 	$(BIN)/python -m pytest -q -m verify tests/docs
 
@@ -214,4 +255,5 @@ mutants: $(READY) test-programs prometheus ## small changes to the code, one at 
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.svg
+	rm -f src/nvshare/pods/kubelet/*_pb2.py*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

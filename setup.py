@@ -8,6 +8,9 @@ what runs.
 
 The two libraries in C are shipped in nvshare/lib: the one that programs are started with, and the simulated
 driver. An editable installation has none and uses the repository's build.
+
+The messages of the kubelet's interfaces are made from their .proto files by protoc, which grpcio-tools
+brings: in what is built, and for an editable installation beside the .proto files.
 """
 
 import os
@@ -103,16 +106,28 @@ def build_libraries(work: Path, lib: Path) -> None:
             shutil.copy(out / file, target / file)
 
 
+def make_messages(root: Path) -> None:
+    """``*_pb2.py`` from the .proto files below ``root``, beside them; ``*_pb2.pyi`` for type checkers."""
+    from grpc_tools import protoc
+
+    names = [str(path.relative_to(root)) for path in sorted(root.rglob("*.proto"))]
+    outputs = [f"--{kind}_out={root}" for kind in ("python", "pyi")]
+    if protoc.main(["protoc", f"-I{root}", *outputs, *names]) != 0:
+        raise CompileError(f"protoc cannot make Python of {', '.join(names)}")
+
+
 class BuildWithLibraries(build_py):
     def run(self) -> None:
         if self.editable_mode:
             super().run()
+            make_messages(Path("src"))
             return
         package = Path(self.build_lib) / "nvshare"
         shutil.rmtree(package, ignore_errors=True)  # an earlier build may have had other extensions
         for shared in Path(self.build_lib).glob("*__mypyc.*.so"):
             shared.unlink()
         super().run()
+        make_messages(Path(self.build_lib))
         work = Path(self.get_finalized_command("build").build_temp)
         build_libraries(work, package / "lib")
 

@@ -13,10 +13,16 @@ from typing import Final
 import pytest
 
 from nvshare.core.settings import LIBRARY_SETTINGS, SETTINGS
+from nvshare.exporters.cluster.settings import CLUSTER_SETTINGS
+from nvshare.exporters.monitor.settings import MONITOR_SETTINGS
+from nvshare.exporters.vgpu.settings import VGPU_SETTINGS
 from nvshare.node.config import DAEMON_SETTINGS
+from nvshare.plugin.config import PLUGIN_SETTINGS
 from tools.generate_docs import stale_pages
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+
+OTHERS: Final = (*PLUGIN_SETTINGS, *MONITOR_SETTINGS, *CLUSTER_SETTINGS, *VGPU_SETTINGS)
 
 # Named in the documents before the part that reads them exists, or read by the tests alone.
 PLANNED_VARIABLES: Final[dict[str, str]] = {}
@@ -25,7 +31,7 @@ SIMULATOR_VARIABLES: Final = {"NVSHARE_SIM", "NVSHARE_SIM_DIR", "NVSHARE_SIM_LIB
 
 # Any other host in the tree is either a slip, like the address of somebody's package mirror, or belongs here.
 NOBODYS: Final = (".example", ".example.com")  # kept free for documents
-PUBLIC_HOSTS: Final = {"keepachangelog.com", "semver.org", "www.apache.org", "www.w3.org"}
+PUBLIC_HOSTS: Final = {"json-schema.org", "keepachangelog.com", "semver.org", "www.apache.org", "www.w3.org"}
 
 # Split so that this file does not find itself.
 FORBIDDEN: Final = {
@@ -74,7 +80,7 @@ def test_generated_pages_are_fresh() -> None:
 
 
 def test_every_variable_in_the_documents_exists_or_is_planned() -> None:
-    known = {row.variable for row in (*SETTINGS, *DAEMON_SETTINGS, *LIBRARY_SETTINGS)}
+    known = {row.variable for row in (*SETTINGS, *DAEMON_SETTINGS, *LIBRARY_SETTINGS, *OTHERS)}
     named = {name for text in pages().values() for name in re.findall(r"\bNVSHARE_[A-Z0-9_]*[A-Z0-9]", text)}
     assert known <= named, "docs/settings.md names every setting"
     assert named - known - PLANNED_VARIABLES.keys() - TEST_VARIABLES - SIMULATOR_VARIABLES == set()
@@ -177,7 +183,7 @@ def test_chinese_links_to_english_pages_say_so() -> None:
 def test_building_needs_the_pinned_versions() -> None:
     needed = tomllib.loads(texts()["pyproject.toml"])["build-system"]["requires"]
     assert set(needed) <= set(texts()["constraints.txt"].splitlines())
-    assert {"setuptools", "mypy"} == {requirement.split("==")[0] for requirement in needed}
+    assert {"setuptools", "mypy", "grpcio-tools"} == {requirement.split("==")[0] for requirement in needed}
 
 
 def _dependencies() -> set[str]:

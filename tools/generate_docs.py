@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Final
 
 from nvshare.core import grant, tenant_state
+from nvshare.exporters.cluster import settings as cluster_settings
+from nvshare.exporters.monitor import settings as monitor_settings
+from nvshare.exporters.vgpu import settings as vgpu_settings
 from nvshare.metrics.dashboards import DASHBOARDS, dashboard_json
-from nvshare.metrics.document import metrics_page
+from nvshare.metrics.dashboards.hami import config_map
+from nvshare.metrics.document import metrics_page, subject_tables
+from nvshare.metrics.hami_document import cluster_page, monitor_page, vgpu_page
+from nvshare.metrics.plugin import PLUGIN
 from nvshare.node.config import daemon_settings_page
+from nvshare.plugin.config import plugin_settings_section
 from nvshare.wire.document import protocol_page
+from tools.monitoring_manifests import COMPONENT, grafana_dashboards, prometheus_rule
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 ARCHITECTURE: Final = "docs/architecture.md"
@@ -33,12 +41,37 @@ def architecture_page() -> str:
     return text
 
 
+def settings_page() -> str:
+    """Of the daemon, the library, the device plugin and the exporters."""
+    sections = [plugin_settings_section()]
+    sections += [one.settings_section() for one in (monitor_settings, cluster_settings, vgpu_settings)]
+    return daemon_settings_page() + "\n".join(line for section in sections for line in section) + "\n"
+
+
+PLUGINS_METRICS: Final = """
+# Metrics of the device plugin
+
+`nvshare device-plugin` serves them on port 9403 when `NVSHARE_METRICS_ENABLE` is 1 (flag `--metrics`).
+Generated from the tables in `src/nvshare/metrics/plugin`.
+"""
+
+
+def all_metrics_page() -> str:
+    return "\n".join([metrics_page() + PLUGINS_METRICS, *subject_tables(PLUGIN)])
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     ARCHITECTURE: architecture_page,
     "docs/protocol.md": protocol_page,
-    "docs/settings.md": daemon_settings_page,
-    "docs/metrics.md": metrics_page,
+    "docs/settings.md": settings_page,
+    "docs/metrics.md": all_metrics_page,
+    "docs/metrics-monitor.md": monitor_page,
+    "docs/metrics-cluster.md": cluster_page,
+    "docs/metrics-vgpu.md": vgpu_page,
+    "deploy/kustomize/components/hami/grafana-dashboard.yaml": config_map,
     **{f"deploy/grafana/{name}.json": partial(dashboard_json, one) for name, one in DASHBOARDS.items()},
+    f"{COMPONENT}/prometheus-rule.yaml": prometheus_rule,
+    f"{COMPONENT}/grafana-dashboards.yaml": grafana_dashboards,
 }
 
 

@@ -362,8 +362,7 @@ static void *agent(void *argument)
     prctl(PR_SET_NAME, "nvshare");
     prctl(PR_SET_TIMERSLACK, 1);
     int relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (real.cuThreadExchangeStreamCaptureMode)
-        real.cuThreadExchangeStreamCaptureMode(&relaxed);
+    real.cuThreadExchangeStreamCaptureMode(&relaxed);
     pthread_mutex_lock(&gate->lock);
     for (;;) {
         uint64_t now_ns = clock_ns();

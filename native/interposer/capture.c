@@ -28,7 +28,7 @@ bool capture_is_under_way(CUstream stream)
     if (stream && replace_for_graphics(stream, stream))
         return true;
     /* A stream may have joined a capture by waiting for an event, so while there is a capture every stream is queried. */
-    return real.cuStreamIsCapturing &&
+    return REAL_HAS(cuStreamIsCapturing) &&
            (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != 0);
 }
 
@@ -36,8 +36,6 @@ bool capture_is_under_way(CUstream stream)
 int capture_relax(void)
 {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (!real.cuThreadExchangeStreamCaptureMode)
-        return -1;
     return real.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS ? mode : -1;
 }
 
@@ -72,7 +70,7 @@ static CUresult began(CUresult result)
 static bool is_capturing(CUstream stream)
 {
     int status = 0;
-    return real.cuStreamIsCapturing && real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != 0;
+    return real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != 0;
 }
 
 void capture_stream_ends(CUstream stream)

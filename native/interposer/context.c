@@ -37,6 +37,21 @@ CUresult handle_cuCtxPopCurrent_v2(CUcontext *ctx)
     return note_current(real.cuCtxPopCurrent_v2(ctx));
 }
 
+CUresult handle_cuCtxPushCurrent(CUcontext ctx)
+{
+    return note_current(real.cuCtxPushCurrent(ctx));
+}
+
+CUresult handle_cuCtxPopCurrent(CUcontext *ctx)
+{
+    return note_current(real.cuCtxPopCurrent(ctx));
+}
+
+CUresult handle_cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device)
+{
+    return note_current(real.cuCtxCreate(ctx, flags, device));
+}
+
 CUresult handle_cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
     return note_current(real.cuCtxCreate_v2(ctx, flags, device));
@@ -52,13 +67,33 @@ CUresult handle_cuCtxCreate_v4(CUcontext *ctx, void *params, unsigned int flags,
     return note_current(real.cuCtxCreate_v4(ctx, params, flags, device));
 }
 
-CUresult handle_cuCtxDestroy_v2(CUcontext ctx)
+CUresult handle_cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
+{
+    return note_current(real.cuGLCtxCreate_v2(ctx, flags, device));
+}
+
+CUresult handle_cuVDPAUCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device, uint32_t vdpau, void *look_up)
+{
+    return note_current(real.cuVDPAUCtxCreate_v2(ctx, flags, device, vdpau, look_up));
+}
+
+static CUresult destroy(CUcontext ctx, CUresult (*really)(CUcontext))
 {
     lanes_forget_context(ctx);
-    CUresult result = real.cuCtxDestroy_v2(ctx);
+    CUresult result = really(ctx);
     if (result == CUDA_SUCCESS)
         memory_forget_context(ctx);
     return note_current(result);
+}
+
+CUresult handle_cuCtxDestroy(CUcontext ctx)
+{
+    return destroy(ctx, real.cuCtxDestroy);
+}
+
+CUresult handle_cuCtxDestroy_v2(CUcontext ctx)
+{
+    return destroy(ctx, real.cuCtxDestroy_v2);
 }
 
 /* The context is destroyed only with its last attachment; then it is no longer current. */
@@ -76,7 +111,7 @@ CUresult handle_cuCtxDetach(CUcontext ctx)
 CUresult handle_cuGreenCtxDestroy(CUgreenCtx green)
 {
     CUcontext ctx;
-    if (real.cuCtxFromGreenCtx && real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
+    if (real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
         lanes_forget_context(ctx);
     return note_current(real.cuGreenCtxDestroy(green));
 }
@@ -87,10 +122,11 @@ static CUcontext primary_of(CUdevice device)
     unsigned int flags;
     int active = 0;
     CUcontext ctx = NULL;
-    if (!real.cuDevicePrimaryCtxGetState || real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+    if ((!real.cuDevicePrimaryCtxRelease && !real.cuDevicePrimaryCtxRelease_v2) ||
+        real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
         !active || real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
         return NULL;
-    real.cuDevicePrimaryCtxRelease_v2(device);
+    (real.cuDevicePrimaryCtxRelease_v2 ? real.cuDevicePrimaryCtxRelease_v2 : real.cuDevicePrimaryCtxRelease)(device);
     return ctx;
 }
 
@@ -111,21 +147,45 @@ static CUresult after_primary(CUdevice device, CUcontext before, CUresult result
     return note_current(result);
 }
 
-CUresult handle_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+static CUresult release_primary(CUdevice device, CUresult (*really)(CUdevice))
 {
     CUcontext before = before_primary(device);
-    return after_primary(device, before, real.cuDevicePrimaryCtxRelease_v2(device));
+    return after_primary(device, before, really(device));
+}
+
+CUresult handle_cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    return release_primary(device, real.cuDevicePrimaryCtxRelease);
+}
+
+CUresult handle_cuDevicePrimaryCtxReset(CUdevice device)
+{
+    return release_primary(device, real.cuDevicePrimaryCtxReset);
+}
+
+CUresult handle_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    return release_primary(device, real.cuDevicePrimaryCtxRelease_v2);
 }
 
 CUresult handle_cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-    CUcontext before = before_primary(device);
-    return after_primary(device, before, real.cuDevicePrimaryCtxReset_v2(device));
+    return release_primary(device, real.cuDevicePrimaryCtxReset_v2);
+}
+
+static CUresult destroy_stream(CUstream stream, CUresult (*really)(CUstream))
+{
+    capture_stream_ends(stream);
+    lanes_end_stream(stream);
+    return really(stream);
+}
+
+CUresult handle_cuStreamDestroy(CUstream stream)
+{
+    return destroy_stream(stream, real.cuStreamDestroy);
 }
 
 CUresult handle_cuStreamDestroy_v2(CUstream stream)
 {
-    capture_stream_ends(stream);
-    lanes_end_stream(stream);
-    return real.cuStreamDestroy_v2(stream);
+    return destroy_stream(stream, real.cuStreamDestroy_v2);
 }

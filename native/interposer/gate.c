@@ -185,7 +185,7 @@ static bool pass_through(struct gate *gate, struct lane *lane, bool blocking, st
 void gate_enter(CUstream stream, bool blocking, struct ticket *ticket)
 {
     *ticket = (struct ticket){.stream = stream, .cancellable = cancel_hold()};
-    if (!library_start()) {
+    if (!library_start() || !library_can_gate()) {
         give_pass(stream);
         return;
     }

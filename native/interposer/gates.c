@@ -17,11 +17,13 @@ static pthread_mutex_t gates_lock = PTHREAD_MUTEX_INITIALIZER;
 static void write_key(CUdevice device, char *key, size_t size)
 {
     CUuuid own = {{0}}, parents = {{0}};
-    if (real.cuDeviceGetUuid)
-        real.cuDeviceGetUuid(&parents, device);
-    if (!real.cuDeviceGetUuid_v2 || real.cuDeviceGetUuid_v2(&own, device) != CUDA_SUCCESS)
+    bool has_parents = real.cuDeviceGetUuid(&parents, device) == CUDA_SUCCESS;
+    bool has_own = real.cuDeviceGetUuid_v2(&own, device) == CUDA_SUCCESS;
+    if (!has_own && !has_parents)
+        say("the driver does not tell the UUID of GPU %d, so no daemon can know it", device);
+    if (!has_own)
         own = parents;
-    bool is_part = real.cuDeviceGetUuid && memcmp(&own, &parents, sizeof(own)) != 0;
+    bool is_part = has_parents && memcmp(&own, &parents, sizeof(own)) != 0;
     const unsigned char *b = own.bytes;
     snprintf(key, size, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", is_part ? "MIG" : "GPU",
              b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
@@ -72,7 +74,7 @@ static void make_gate(struct gate *gate, CUdevice device)
         real.cuDeviceTotalMem_v2(&total_bytes, device);
     gate->total_bytes = total_bytes;
     int can_page = 0;
-    if (settings.managed && real.cuDeviceGetAttribute)
+    if (settings.managed && real.cuMemAllocManaged)
         real.cuDeviceGetAttribute(&can_page, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
     gate->managed = settings.managed && can_page;
     if (settings.managed && !can_page)
@@ -104,7 +106,7 @@ struct gate *gate_of_device(CUdevice device)
 struct gate *gate_of_context(void)
 {
     CUdevice device;
-    return real.cuCtxGetDevice && real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? gate_of_device(device) : NULL;
+    return real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? gate_of_device(device) : NULL;
 }
 
 struct gate *gate_of_key(const char *key)

@@ -18,10 +18,10 @@ static uint64_t node_bytes(CUgraphNode node, int depth)
     CUDA_MEM_ALLOC_NODE_PARAMS params;
     if (real.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
         return 0;
-    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && real.cuGraphMemAllocNodeGetParams &&
+    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
         real.cuGraphMemAllocNodeGetParams(node, &params) == CUDA_SUCCESS)
         return params.bytes;
-    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < DEPTH_MAX && real.cuGraphChildGraphNodeGetGraph &&
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < DEPTH_MAX &&
         real.cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS)
         return nodes_bytes(child, depth + 1);
     return 0;
@@ -31,7 +31,7 @@ static uint64_t nodes_bytes(CUgraph graph, int depth)
 {
     size_t count = 0;
     uint64_t bytes = 0;
-    if (!real.cuGraphGetNodes || real.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || !count || count > NODES_MAX)
+    if (real.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || !count || count > NODES_MAX)
         return 0;
     CUgraphNode *nodes = calloc(count, sizeof(*nodes));
     if (nodes && real.cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS)

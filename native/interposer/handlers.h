@@ -17,5 +17,6 @@
 #undef HANDLED
 #undef HANDLED_STREAM
 #undef NVML
+#undef RENAMED
 
 #endif

@@ -131,6 +131,7 @@ static inline CUstream per_thread(CUstream stream)
 #undef HANDLED
 #undef HANDLED_STREAM
 #undef NVML
+#undef RENAMED
 
 #define ROW(symbol, name, since, twin) {#symbol, name, since, twin, (void *)symbol, (void *)&real.symbol},
 #define GATED(symbol, name, since, variant, stream, parameters, arguments) \
@@ -140,6 +141,7 @@ static inline CUstream per_thread(CUstream stream)
 #define HANDLED(symbol, name, since, parameters, arguments) ROW(symbol, name, since, false)
 #define HANDLED_STREAM(symbol, name, since, variant, parameters, arguments) \
     ROW(symbol, name, since, false) ROW(symbol##_##variant, name, since, true)
+#define RENAMED(symbol, name, since) ROW(symbol, name, since, false)
 #define NVML(symbol, parameters, arguments) ROW(symbol, NULL, 0, false)
 static const struct hook {
     const char *symbol, *name; /* name: what cuGetProcAddress knows it by */
@@ -193,7 +195,7 @@ static bool has_newer(const struct hook *hook)
         if (other->name && strcmp(other->name, hook->name) == 0 && other->since > hook->since)
             return false; /* known: the requested version has chosen */
     snprintf(symbol, sizeof(symbol), "%s_v%d", hook->name, version + 1);
-    return real_driver_symbol(symbol) != NULL;
+    return !hook_of_symbol(symbol) && real_driver_symbol(symbol) != NULL;
 }
 
 void *hook_instead_of(void *found, const char *name, int version, bool is_per_thread)

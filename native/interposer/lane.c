@@ -11,6 +11,7 @@
 #include "marking.h"
 #include "pass.h"
 #include "real.h"
+#include "start.h"
 
 #define MAX_CLOCKS 64 /* contexts; in further ones work is timed less exactly */
 
@@ -38,16 +39,18 @@ static bool is_default(CUstream stream)
 
 static bool context_of(CUstream stream, CUcontext *ctx)
 {
-    if (is_default(stream))
-        return real.cuCtxGetCurrent && real.cuCtxGetCurrent(ctx) == CUDA_SUCCESS && *ctx;
-    return real.cuStreamGetCtx && real.cuStreamGetCtx(stream, ctx) == CUDA_SUCCESS && *ctx;
+    if (is_default(stream) || !REAL_HAS(cuStreamGetCtx)) /* programs use a stream while its context is current */
+        return real.cuCtxGetCurrent(ctx) == CUDA_SUCCESS && *ctx;
+    return real.cuStreamGetCtx(stream, ctx) == CUDA_SUCCESS && *ctx;
 }
 
 static struct gate *gate_of(CUcontext ctx)
 {
     CUdevice device;
-    CUcontext popped;
-    if (real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
+    CUcontext popped, current;
+    if (real.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == ctx)
+        return gate_of_context();
+    if (!real.cuCtxPushCurrent_v2 || !real.cuCtxPopCurrent_v2 || real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
         return NULL;
     bool known = real.cuCtxGetDevice(&device) == CUDA_SUCCESS;
     real.cuCtxPopCurrent_v2(&popped);
@@ -147,7 +150,7 @@ static struct lane *make_lane(CUstream stream, CUcontext ctx)
 static struct lane *look_up(CUstream stream, struct gate **gate)
 {
     CUcontext ctx;
-    if (!context_of(stream, &ctx))
+    if (!library_can_gate() || !context_of(stream, &ctx))
         return NULL;
     if (stream == CU_STREAM_LEGACY)
         stream = NULL;

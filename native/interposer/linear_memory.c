@@ -92,8 +92,7 @@ CUresult handle_cuMemFree_v2(CUdeviceptr address)
 static bool pool_is_default(CUdevice device)
 {
     CUmemoryPool pool, standard;
-    return real.cuDeviceGetMemPool && real.cuDeviceGetDefaultMemPool &&
-           real.cuDeviceGetMemPool(&pool, device) == CUDA_SUCCESS &&
+    return real.cuDeviceGetMemPool(&pool, device) == CUDA_SUCCESS &&
            real.cuDeviceGetDefaultMemPool(&standard, device) == CUDA_SUCCESS && pool == standard;
 }
 
@@ -111,7 +110,7 @@ CUresult handle_cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
 static bool pool_is_default_of(CUmemoryPool pool, CUdevice device)
 {
     CUmemoryPool standard;
-    return real.cuDeviceGetDefaultMemPool && real.cuDeviceGetDefaultMemPool(&standard, device) == CUDA_SUCCESS &&
+    return real.cuDeviceGetDefaultMemPool(&standard, device) == CUDA_SUCCESS &&
            pool == standard;
 }
 

@@ -191,7 +191,7 @@ bool memory_is_made_managed(CUdeviceptr address)
 {
     CUdeviceptr base;
     size_t bytes;
-    if (!library_is_on() || !real.cuMemGetAddressRange_v2 ||
+    if (!library_is_on() || 
         real.cuMemGetAddressRange_v2(&base, &bytes, address) != CUDA_SUCCESS)
         return false;
     const struct gate *gate = memory_gate_of(KEY_ADDRESS, base);

@@ -54,7 +54,7 @@ static bool has_context(CUdevice device)
 {
     unsigned int flags;
     int active = 0;
-    return real.cuDevicePrimaryCtxGetState && real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+    return real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
            active;
 }
 

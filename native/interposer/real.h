@@ -29,15 +29,21 @@ struct real {
 #undef HANDLED
 #undef HANDLED_STREAM
 #undef NVML
+#undef RENAMED
 #undef DRIVER_CALL
 #undef NVML_CALL
 };
 
 extern struct real real __attribute__((visibility("hidden")));
 
-/* Finds the driver's, or NVML's. Before that all are NULL; a function that the driver lacks stays NULL. */
+/* Finds the driver's, or NVML's. Before that all are NULL. A hooked function that the driver lacks stays NULL; one of
+ * driver_calls.def, which the library calls of its own accord, then answers CUDA_ERROR_NOT_SUPPORTED. */
 void real_find(void);
 void real_find_nvml(void);
+CUresult real_missing(void);
+#define REAL_HAS(symbol) ((void *)real.symbol != (void *)real_missing)
+/* The functions without which launches cannot be gated and that the driver lacks, as text; NULL: it has them all. */
+const char *real_lacks(void);
 /* The C library's own dlsym. */
 void *(*real_dlsym(void))(void *, const char *);
 /* Whether an address belongs to the driver (libcuda) or to NVML. */

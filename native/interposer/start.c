@@ -16,6 +16,7 @@
 enum { NOT_STARTED, ON, OFF };
 
 static atomic_int state;
+static bool cannot_gate; /* written before ``state`` says that the library has started */
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A forked child has its parent's memory but none of its threads: if it uses CUDA, it starts afresh. */
@@ -32,6 +33,10 @@ static void start(void)
 {
     settings_read();
     real_find();
+    const char *lacks = settings.disabled ? NULL : real_lacks();
+    if (lacks)
+        say("this driver lacks %s: launches are not gated", lacks);
+    cannot_gate = lacks;
     pthread_atfork(NULL, NULL, begin_anew_in_child);
     atomic_store_explicit(&state, settings.disabled ? OFF : ON, memory_order_release);
 }
@@ -54,6 +59,11 @@ bool library_start(void)
         now = atomic_load(&state);
     }
     return now == ON;
+}
+
+bool library_can_gate(void)
+{
+    return !cannot_gate;
 }
 
 bool library_is_on(void)

@@ -76,7 +76,7 @@ void stream_wait_begins(CUstream stream, struct wait *wait)
 void context_was_awaited(CUcontext ctx)
 {
     CUcontext current = ctx;
-    if (!ctx && (!real.cuCtxGetCurrent || real.cuCtxGetCurrent(&current) != CUDA_SUCCESS))
+    if (!ctx && real.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
         return;
     int cancellable = cancel_hold();
     int count = gates_count();

@@ -147,7 +147,7 @@ static bool is_working(const struct lane *lane)
 
 void lane_query_tail(struct lane *lane, uint64_t now_ns)
 {
-    if (!real.cuStreamQuery || atomic_load(&captures) > 0 || is_working(lane))
+    if (!REAL_HAS(cuStreamQuery) || atomic_load(&captures) > 0 || is_working(lane))
         return;
     lane->completed = lane->launched;
     lane->dirty = false;
@@ -159,7 +159,7 @@ void lane_query_tail(struct lane *lane, uint64_t now_ns)
 /* Whether it still works, as far as that can be found out without disturbing the program. */
 static void query(struct lane *lane, uint64_t now_ns)
 {
-    if (!lane_is_reachable(lane) || !real.cuStreamQuery || atomic_load(&captures) > 0) {
+    if (!lane_is_reachable(lane) || !REAL_HAS(cuStreamQuery) || atomic_load(&captures) > 0) {
         if (now_ns > lane->seen_ns + OWNER_PATIENCE_NS)
             stretch_ends(lane, lane->seen_ns);
         return;
@@ -237,7 +237,7 @@ void lane_was_awaited(struct lane *lane, uint64_t now_ns)
 /* Launches with passes go unseen. A lane that was given one recently is queried for work. */
 static void look_for_unseen(struct lane *lane, uint64_t now_ns)
 {
-    if (!lane->passed || now_ns > lane->used_ns + LOOK_EVERY_NS || !lane_is_reachable(lane) || !real.cuStreamQuery ||
+    if (!lane->passed || now_ns > lane->used_ns + LOOK_EVERY_NS || !lane_is_reachable(lane) || !REAL_HAS(cuStreamQuery) ||
         atomic_load(&captures) > 0 || !is_working(lane))
         return;
     stretch_begins(lane, unseen_since_ns(lane->gate, now_ns));

@@ -86,6 +86,11 @@ struct pci_info {
     char id[32];
 };
 
+struct pci_info_v2 {
+    char id[16];
+    unsigned int domain, bus, device, device_id, subsystem_id, reserved[4];
+};
+
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, struct pci_info *out)
 {
     NVML_ENTER_DEVICE(device);
@@ -96,9 +101,19 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, struct pci_info
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, struct pci_info *out)
+/* As before version 3: without the long address, which would be behind the end of the caller's memory. */
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, struct pci_info_v2 *out)
 {
-    return nvmlDeviceGetPciInfo_v3(device, out);
+    struct pci_info newer;
+    NVML_TRY(nvmlDeviceGetPciInfo_v3(device, &newer));
+    *out = (struct pci_info_v2){.bus = newer.bus, .device_id = newer.device_id, .subsystem_id = newer.subsystem_id};
+    memcpy(out->id, newer.legacy, sizeof(out->id));
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, struct pci_info_v2 *out)
+{
+    return nvmlDeviceGetPciInfo_v2(device, out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
@@ -280,6 +295,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, int type, unsign
     return clock_mhz(device, type, false, out);
 }
 
+/* Only the present clock; those of applications cannot be set here. */
+EXPORT nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, int type, int which, unsigned int *out)
+{
+    return which ? NVML_ERROR_NOT_SUPPORTED : nvmlDeviceGetClockInfo(device, type, out);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, int type, unsigned int *out)
 {
     NVML_ENTER_DEVICE(device);
@@ -299,6 +320,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, int *out)
     NVML_TRY(busy_percent(device, &busy));
     *out = busy > 0 ? 0 : 8;
     return NVML_SUCCESS;
+}
+
+/* The name it had first. */
+EXPORT nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, int *out)
+{
+    return nvmlDeviceGetPerformanceState(device, out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *out)
@@ -352,5 +379,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, int counter
     NVML_TRY(nvml_look(device, &head));
     uint64_t rate = nvml_spec(device)->pcie_bytes_per_s / head.pcie_slowdown / 1024;
     *out = head.engines[counter == 1 ? 0 : 1].proc >= 0 ? (unsigned int)rate : 0;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlUnitGetCount(unsigned int *out)
+{
+    NVML_ENTER();
+    *out = 0; /* boxes of several cards, of which there are none */
     return NVML_SUCCESS;
 }

@@ -21,7 +21,9 @@ def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Com
 EVERY = {"nvshare": main} | {
     path: found
     for name in COMMANDS
-    for path, found in commands(importlib.import_module(f"nvshare.cli.{name}").command, f"nvshare {name}")
+    for path, found in commands(
+        importlib.import_module(f"nvshare.cli.{name.replace('-', '_')}").command, f"nvshare {name}"
+    )
 }
 
 

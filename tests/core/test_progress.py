@@ -186,7 +186,9 @@ def test_one_that_drains_late_and_owes_little_does_not_wait_for_its_quota() -> N
     clients.run(3 * SECOND)
     while clients.here[late].holds:
         clients.run(MS)
-    assert -5 * SECOND < clients.tenant("late").lag_ns < -SECOND, "its quota would let it wait for ten times that"
+    assert -5 * SECOND < clients.tenant("late").lag_ns < -SECOND, (
+        "its quota would let it wait for ten times that"
+    )
     clients.run(600 * MS)
     assert clients.holders() == {"late", "other"}
 

@@ -133,6 +133,19 @@ def test_what_the_samples_do_not_cover_is_not_complete(made: type[Driver]) -> No
     assert all(work.length_us > BUFFER_US for work in found[1:])
 
 
+@pytest.mark.parametrize("period_ms", [100, 1000])
+def test_a_card_that_never_worked_is_known_to_be_idle(period_ms: int) -> None:
+    """No sample says how often the driver takes one, and none is needed: all that it has was asked for."""
+    driver, utilisation = Driver(period_ms), Utilisation()
+    found = []
+    for ms in range(5_000):
+        driver.pass_ms(False)
+        if ms % 1000 == 999:
+            found.append(look(utilisation, driver))
+    assert all(work.complete and not work.worked_us for work in found[1:])
+    assert [work.length_us for work in found[1:]] == [SECOND_US] * 4
+
+
 def test_a_driver_that_tells_one_sample_of_all_the_time_is_believed_for_a_second() -> None:
     driver, utilisation = Averaging(100), Utilisation()
     found = []

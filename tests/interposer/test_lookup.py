@@ -137,3 +137,14 @@ def test_what_is_captured_for_graphics_is_not_gated(node: Node, afterwards: list
 
 def test_what_a_detached_context_had_is_free_again(node: Node) -> None:
     assert node.run(node.program("legacy"), "detach", pod="detaching")[0] == "detached\n"
+
+
+@pytest.mark.parametrize(("version", "flags"), [("10000", ""), ("11000", ""), ("12000", "renaming: 1\n")])
+def test_a_name_that_became_another_functions_beside_another_library(
+    node: Node, version: str, flags: str
+) -> None:
+    """The driver's answer is then no address that the library knows, and the two have other parameters."""
+    preloaded = f"{LIBRARY} {node.program('librenaming.so')}"
+    out, err = node.run(node.program("instantiate"), version, LD_PRELOAD=preloaded)
+    assert out == "PASS\n"
+    assert err == flags

@@ -241,3 +241,9 @@ def test_a_bad_limit_is_named_and_the_program_runs(node: Node, text: str, limit:
     assert int(out) == (limit if limit is not None else node.card().total_bytes)
     assert (f"NVSHARE_GPU_MEMORY_LIMIT='{text}' is not accepted" in err) is (limit is None)
     assert ("too small for any program; did you mean" in err) is (limit in (100, 1500))
+
+
+def test_what_a_reset_frees_is_free_again(node: Node) -> None:
+    """Runtimes ask for the functions without a number: 900 MiB a round, of 2 GiB."""
+    node.set_quota("resetting", memory_bytes=2 << 30)
+    assert node.run(node.program("reset"), str(900 << 20), "5", pod="resetting")[0] == "PASS\n"

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from nvshare.local.libraries import interposer_library
 from nvshare.local.state import read_state
+from nvshare.runtime.libraries import interposer_library
 from tests.local.harness import NVSHARE, Place, gone, node_up, read_line, wait_until
 from tests.local.shares import build_saturate, rates, working
 from tests.node.harness import PATIENCE_SEC

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from nvshare.metrics.exposition import OPENMETRICS_END, Exposition, merged, number_text, unit_of
-from nvshare.metrics.families import Distribution, Family, Metric, Sample
+from nvshare.metrics.families import Distribution, Family, Metric, Quantiles, Sample
 from nvshare.metrics.scheduler import SCHEDULER
 from nvshare.metrics.scheduler.client import CLIENT_INFO, CLIENT_USAGE_RATIO
 from nvshare.metrics.scheduler.gpu import GPU_MEMORY_TOTAL
@@ -63,6 +63,7 @@ def expected(family: Family) -> list[tuple[str, dict[str, str], float]]:
             rows.append((f"{metric.name}_sum", labels, value.total))
             rows.append((f"{metric.name}_count", labels, sum(value.counts)))
         else:
+            assert not isinstance(value, Quantiles), "the scheduler has no summaries"
             shown = round(value, 4) if metric.ratio and math.isfinite(value) else value
             rows.append((metric.name, labels, float(shown)))
     return rows

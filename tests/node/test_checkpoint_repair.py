@@ -37,7 +37,14 @@ def test_what_may_be_below_zero_stays_so(name: str) -> None:
 @pytest.mark.parametrize(("length", "usable"), [(256, True), (257, False)])
 @pytest.mark.parametrize("place", [1, 2, 5], ids=["namespace", "name", "uid in the API"])
 def test_names_of_kubernetes_pods_are_bounded(place: int, length: int, usable: bool) -> None:
-    row: list[object] = ["12345678-1234-1234-1234-123456789012", "default", "web", (None, None, None), False, "1234-5678"]
+    row: list[object] = [
+        "12345678-1234-1234-1234-123456789012",
+        "default",
+        "web",
+        (None, None, None),
+        False,
+        "1234-5678",
+    ]
     row[place] = "n" * length
     found: list[str] = []
     assert len(usable_rows("kubernetes_pods", [msgspec.Raw(msgspec.json.encode(row))], found)) == usable

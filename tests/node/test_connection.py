@@ -58,7 +58,9 @@ class Talk:
 
     async def register(self, pod: str) -> Connection:
         known = set(self.node.dispatcher.connections)
-        await self.send(T.REGISTER, pod_name=pod, pod_namespace="default", gpu_uuid=gpu_key(), host_pid=os.getpid())
+        await self.send(
+            T.REGISTER, pod_name=pod, pod_namespace="default", gpu_uuid=gpu_key(), host_pid=os.getpid()
+        )
         await self.expect(T.SCHED_ON)
         await self.expect(T.KEEP_ALIVE)
         [client] = set(self.node.dispatcher.connections) - known

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from nvshare.client.control import Rejected
+from nvshare.pods.kubernetes.credentials import SERVICE_ACCOUNT_DIR
 from nvshare.sim.kube_api import Fault, Point, pod
 from nvshare.wire.messages import MessageType
-from tests.node.harness import DaemonProcess, running
-from tests.node.kubernetes import IS_ROOT, NODE, Cluster, PodRaw, cluster, new_uid, wait_until
+from tests.node.harness import running
+from tests.node.kubernetes import IS_ROOT, NODE, Cluster, PodRaw, cluster, double, new_uid, wait_until
 
 T = MessageType
 GIB = 1 << 30
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.skipif(not IS_ROOT, reason="only root can make cgroups 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One double and one daemon for all tests that change neither."""
-    with cluster(tmp_path_factory.mktemp("kube"), bounds={"unknown_pod_ns": 300_000_000}) as found:
+    bounds = {"unknown_pod_ns": 3_000_000_000, "gone_pod_ns": 200_000_000}
+    with cluster(tmp_path_factory.mktemp("kube"), bounds=bounds) as found:
         yield found
 
 
@@ -340,22 +342,72 @@ def start_failing(directory: Path, environment: dict[str, str]) -> str:
     return done.stderr
 
 
-def test_off_costs_not_even_an_import(daemon: DaemonProcess) -> None:
-    """As the kernel tells: a module that is imported is read, and its bytecode too."""
-    daemon.client("somebody")
-    code = (
-        "import sys, nvshare.cli.scheduler, nvshare.node.daemon, nvshare.exporters.scheduler.service;"
-        "print([name for name in sys.modules if 'kubernetes' in name])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "nvshare.pods.kubernetes" not in done.stdout
+@pytest.mark.parametrize("kubernetes", ["auto", "off", "on"])
+def test_off_costs_not_even_an_import(open_path: Path, kubernetes: str) -> None:
+    """As the daemon's interpreter tells of each module; outside of a cluster, ``auto`` is off."""
+    environment = {"PYTHONPROFILEIMPORTTIME": "1"}
+    options: dict[str, Any] = {"environment": environment, "prefix": ["env"]}
+    if kubernetes == "on":
+        with cluster(open_path, **options) as kube:
+            kube.daemon.client("somebody")
+            log = kube.daemon.log
+    else:
+        with running(open_path, arguments=["--kubernetes", kubernetes], **options) as daemon:
+            daemon.client("somebody")
+            log = daemon.log
+    imported = {line.rpartition("|")[2].strip() for line in log if line.startswith("import time:")}
+    assert "nvshare.node.daemon" in imported
+    assert ("nvshare.node.kubernetes_pods" in imported) is (kubernetes == "on")
+    assert any("nvshare.pods.kubernetes" in name for name in imported) is (kubernetes == "on")
+
+
+_MOUNTED = """
+set -e
+mount --bind "$1" "$2"
+shift 2
+exec "$@"
+"""
+
+
+def test_auto_is_on_where_a_service_account_is_mounted(open_path: Path) -> None:
+    made = [path for path in (SERVICE_ACCOUNT_DIR, *SERVICE_ACCOUNT_DIR.parents) if not path.exists()]
+    SERVICE_ACCOUNT_DIR.mkdir(parents=True, exist_ok=True)
+    account = open_path / "account"
+    prefix = ["unshare", "--mount", "sh", "-c", _MOUNTED, "sh", str(account), str(SERVICE_ACCOUNT_DIR)]
+    try:
+        with double(open_path / "api") as api:
+            environment = {**api.service_account(account), "NVSHARE_NODE_NAME": NODE}
+            with running(open_path, environment=environment, prefix=prefix) as daemon:
+                found = Cluster(api, daemon)
+                client = found.pod("p0", gpu_core_limit="30").connect()
+                assert client.register().core_limit_percent == 30
+                found.close()
+    finally:
+        for path in made:
+            path.rmdir()
+
+
+def test_a_wrong_node_name_is_a_problem_once_a_pod_has_a_process(open_path: Path) -> None:
+    environment = {"NVSHARE_NODE_NAME": "n-1"}
+    with cluster(open_path, environment=environment, bounds={"unknown_pod_ns": 10_000_000}) as kube:
+        kube.daemon.wait_words("Kubernetes tells of all changes")
+        wait_until(lambda: kube.daemon.status()["problems"] == [], "all is well")
+        kube.pod("p0").client()
+        [problem] = kube.daemon.status()["problems"]
+        assert "no pod of node 'n-1' is known" in problem
+        assert "NVSHARE_NODE_NAME" in problem
 
 
 def test_switched_off_annotations_count_no_more(open_path: Path) -> None:
     with cluster(open_path) as kube:
-        kube.pod("p0", gpu_core_limit="30").client()
+        ceiling = {"nvshare.com/gpu-memory-limit-max": "1Gi"}
+        kube.api.patch("namespaces", "default", {"metadata": {"annotations": ceiling}})
+        process = kube.pod("p0", gpu_core_limit="30")
+        process.client()
+        kube.wait_limits("default/p0", memory_bytes=GIB)
         kube.daemon.wait_status(lambda s: bool(s["checkpoint_current"]))
         uid = kube.api.get("pods", "p0")["metadata"]["uid"]
         kube.daemon.stop()
         with running(open_path, arguments=["--kubernetes", "off"]) as daemon:
-            assert daemon.control.ask("GET", f"/v1/quotas/pod:{uid}")["limits"]["core_percent"] == 100
+            limits = daemon.control.ask("GET", f"/v1/quotas/pod:{uid}")["limits"]
+            assert (limits["core_percent"], limits["memory_bytes"]) == (100, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nvshare.pods.cgroups import HOST, NESTED_RUNS_MAX, Place, place_of, run_cgroups_of
+from nvshare.pods.cgroups import HOST, NESTED_RUNS_MAX, Place, node_prefixes, place_of, run_cgroups_of
 from nvshare.pods.tenant_name import TenantName
 
 UID = "0d4a5b6c-1111-2222-3333-444455556666"
@@ -56,6 +56,17 @@ FORMS = {
     ),
     "containerd with colons": (
         f"/system.slice/containerd.service/kubepods-burstable-pod{UNDER}.slice:cri-containerd:{BOX}",
+        UID,
+        BOX,
+    ),
+    "systemd, a cgroup root of several words": (
+        f"/my_root.slice/my_root-a.slice/my_root-a-kubepods.slice/my_root-a-kubepods-pod{UNDER}.slice/crio-{BOX}.scope",
+        UID,
+        BOX,
+    ),
+    "cgroupfs, k3s in a container": (f"/k3s/kubepods/besteffort/pod{UID}/{BOX}", UID, BOX),
+    "reader in a cgroup namespace, another class": (
+        f"/../../../kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod{UNDER}.slice/crio-{BOX}.scope",
         UID,
         BOX,
     ),
@@ -127,6 +138,14 @@ def test_a_container_outside_kubernetes(path: str, container: str) -> None:
         f"/user.slice/user-1000.slice/user@1000.service/kubepods/pod{OTHER}",
         f"/user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod{UNDER}.slice",
         f"/system.slice/pod{OTHER}",
+        f"/system.slice/ci-runner.service/kubepods-pod{UNDER}.slice",
+        f"/system.slice/ci-runner.service/kubepods.slice/kubepods-pod{UNDER}.slice",
+        f"/system.slice/ci-runner.service/kubepods/pod{UID}",
+        f"/system.slice/ci-runner.service/kubepods-pod{UNDER}.slice:cri-containerd:{BOX}",
+        f"/../../system.slice/ci-runner.service/kubepods-pod{UNDER}.slice",
+        f"/../../ci-runner.service/kubepods/pod{UID}",
+        f"/ci/kubepods/burstable/pod{UID}",
+        f"/kubepods.slice/kubepods-burstable-pod{UNDER}.slice",
         "/kubepods/podnothing",
         f"/kubepods/xpod{OTHER}",
         f"/docker/{'a' * 63}",
@@ -134,6 +153,38 @@ def test_a_container_outside_kubernetes(path: str, container: str) -> None:
 )
 def test_nowhere(path: str) -> None:
     assert place_of(f"0::{path}") == HOST
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        f"/docker/{INNER}",
+        f"/system.slice/docker-{INNER}.scope",
+        "/lxc.payload.node",
+        "/my/own-root",
+        "/user.slice/x",
+    ],
+)
+@pytest.mark.parametrize(
+    "below",
+    [
+        "/kubepods/burstable/pod{}/{}",
+        "/kubelet/kubepods/pod{}/{}",
+        "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{}.slice/cri-containerd-{}.scope",
+        "/kubepods-pod{}.slice:cri-containerd:{}",
+    ],
+)
+def test_a_node_in_a_container_as_a_daemon_in_one_of_its_pods_sees_it(prefix: str, below: str) -> None:
+    spelt = (lambda uid: uid.replace("-", "_")) if ".slice" in below else str
+    own = f"4:memory:{prefix}{below.format(spelt(OTHER), 'c' * 64)}\n"
+    path = prefix + below.format(spelt(UID), BOX)
+    prefixes = node_prefixes(own)
+    assert place_of(f"4:memory:{path}\n", prefixes) == Place(UID, BOX)
+    assert place_of(f"4:memory:{path}\n").pod_uid == "", "others do not know the node"
+    beside = f"/docker/{'d' * 64}" + below.format(spelt(UID), BOX)
+    assert place_of(f"4:memory:{beside}\n", prefixes) == Place(container="d" * 64), "an imitation"
+    assert node_prefixes(f"0::{below.format(spelt(OTHER), 'c' * 64)}\n") in ((), ("/kubelet",))
+    assert node_prefixes("0::/system.slice/nvshare.service\n4:memory:/\n") == ()
 
 
 @pytest.mark.parametrize("separator", ["\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r"])

@@ -15,15 +15,21 @@ from nvshare import __version__
 
 # name -> one-line help, so that `nvshare --help` imports no command's dependencies.
 COMMANDS: Final[dict[str, str]] = {
+    "cluster": "Serve metrics of the GPUs of a whole cluster, by HAMi's names and ours.",
     "ctl": "Look into the daemon, change quotas, drain GPUs.",
+    "device-plugin": "Offer parts of this node's GPUs to the kubelet.",
     "demo": "Show six tenants that share GPUs.",
     "down": "End the node that `nvshare up` started.",
+    "monitor": "Serve metrics of this node's GPUs and containers, by HAMi's names and ours.",
     "run": "Run a command with a part of a GPU.",
     "scheduler": "Run the daemon that shares this machine's GPUs.",
     "sim": "Inspect, break and reset simulated GPUs.",
     "simulate": "Run the scheduler in virtual time against modelled programs.",
     "up": "Share this machine's GPUs, or simulated ones.",
 }
+
+DAEMONS: Final = ("cluster", "device-plugin", "monitor", "scheduler")
+"""Commands that check the environment by their own tables."""
 
 
 class _LazyGroup(click.Group):
@@ -75,7 +81,7 @@ def main(context: click.Context) -> None:
       nvshare ctl clients
       nvshare down
     """
-    if context.invoked_subcommand != "scheduler":  # which says it in its log
+    if context.invoked_subcommand not in DAEMONS:  # which say it in their logs
         _warn_of_misspelt_variables()
 
 

@@ -11,9 +11,9 @@ import click
 from nvshare.cli.errors import EXIT_BAD_INPUT, control_client, daemon_errors, fail
 from nvshare.core.units import UnitError, parse_memory, parse_percent
 from nvshare.local.job import JobError
-from nvshare.local.libraries import InterposerMissingError
 from nvshare.local.run import RunInputError, RunOrder, default_pod_name, run
 from nvshare.pods.tenant_name import ACCEPTED, TenantName
+from nvshare.runtime.libraries import InterposerMissingError
 from nvshare.runtime.paths import CONTROL_SOCKET
 
 _Value = TypeVar("_Value")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nvshare.core.settings import SettingError
+from nvshare.cli.daemon_start import config_or_exit
 from nvshare.node.config import Config, load
 from nvshare.runtime.paths import CONTROL_SOCKET, SCHEDULER_SOCKET
-from nvshare.runtime.settings import ConfigError, print_config
 
 if TYPE_CHECKING:
     from nvshare.node.daemon import MakeCompanion
@@ -73,14 +72,7 @@ def command(
     def read() -> Config:
         return load(flags, os.environ, file)
 
-    try:
-        config = read()
-    except (SettingError, ConfigError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(2)
-    if show:
-        print(print_config(config))
-        return
+    config = config_or_exit(read, show)
     from nvshare.node.daemon import Daemon  # --print-config needs no event loop
 
     companions: tuple[MakeCompanion, ...] = ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -106,17 +106,52 @@ class Executor(Generic[View]):
         done: dict[str, tuple[bool, float]] = {}
         for exporter in self.exporters:
             done[exporter.name] = await self._run(exporter, view, text)
-        own = [
-            Family(self._success, [((name,), int(ok)) for name, (ok, _) in done.items()]),
-            Family(self._duration, [((name,), seconds) for name, (_, seconds) in done.items()]),
-        ]
-        await self.all_of(text.adding(iter(own)))
+        await self.all_of(text.adding(self._own(done)))
         await self.all_of(view.freeing())
         await self.all_of(exposition.ending_scrape())
         return await self.all_of(text.finishing())
 
+    async def stream(self, openmetrics: bool, names: frozenset[str]) -> AsyncIterator[bytes]:
+        """The same text, each part as soon as it is rendered: for what is too large to be held at once.
+
+        An exporter that fails leaves the families that were sent before. No texts of labels are kept.
+        """
+        view = await self.view()
+        labels = frozenset() if self._debug_labels else self._catalog.debug_labels
+        text = _Text(Exposition(), openmetrics, _family_names(self._catalog, names), labels, forgets=True)
+        done: dict[str, tuple[bool, float]] = {}
+        for exporter in self.exporters:
+            taken: list[int] = []
+            success = True
+            try:
+                families, in_thread_ns = await self._families(exporter, view)
+                taken.append(in_thread_ns)
+                async for _ in in_pieces(text.adding(families), self._clock_ns, taken.append):
+                    for part in text.taken(PART_BYTES):
+                        yield part
+            except Exception as error:
+                self._complain(exporter.name, error)
+                success = False
+            done[exporter.name] = (success, sum(taken) / 1e9)
+        await self.all_of(text.adding(self._own(done)))
+        await self.all_of(view.freeing())
+        for part in await self.all_of(text.finishing()):
+            yield part
+
+    async def _families(self, exporter: Exporter[View], view: View) -> tuple[Iterator[Family | None], int]:
+        """The families, and how long they took if a thread has made them already."""
+        if not exporter.in_thread:
+            return exporter.export(view), 0
+        began_ns = self._clock_ns()
+        made = await asyncio.to_thread(lambda: list(exporter.export(view)))
+        return iter(made), self._clock_ns() - began_ns
+
+    def _own(self, done: dict[str, tuple[bool, float]]) -> Iterator[Family]:
+        yield Family(self._success, [((name,), int(ok)) for name, (ok, _) in done.items()])
+        yield Family(self._duration, [((name,), seconds) for name, (_, seconds) in done.items()])
+
     async def _run(self, exporter: Exporter[View], view: View, text: _Text) -> tuple[bool, float]:
-        """Whether the exporter did all it should, and how long it held the loop."""
+        """Whether the exporter did all it should, and how long it held the loop or its thread."""
         taken_ns, mark = 0, text.mark()
 
         def note(held_ns: int) -> None:
@@ -125,9 +160,7 @@ class Executor(Generic[View]):
             self._note_ns(held_ns)
 
         try:
-            families: Iterator[Family | None] = exporter.export(view)
-            if exporter.in_thread:
-                families = iter(await asyncio.to_thread(list, families))
+            families, taken_ns = await self._families(exporter, view)
             async for _ in in_pieces(text.adding(families), self._clock_ns, note):
                 pass
         except Exception as error:
@@ -153,9 +186,17 @@ class _Text:
     """What has been rendered so far."""
 
     def __init__(
-        self, exposition: Exposition, openmetrics: bool, names: frozenset[str], left_out: frozenset[str]
+        self,
+        exposition: Exposition,
+        openmetrics: bool,
+        names: frozenset[str],
+        left_out: frozenset[str],
+        forgets: bool = False,
     ) -> None:
-        """``names``: the families that are asked for; empty means all. ``left_out``: labels."""
+        """``names``: the families that are asked for; empty means all. ``left_out``: labels. ``forgets``:
+        keeps texts of labels no longer than for one family.
+        """
+        self._forgets = forgets
         self._exposition = exposition
         self._openmetrics = openmetrics
         self._names = names
@@ -181,9 +222,17 @@ class _Text:
 
     def _render(self, family: Family) -> None:
         name = family.metric.name
+        if self._forgets and name != self._last:
+            self._exposition = Exposition()
         text = self._exposition.render(family, self._openmetrics, goes_on=name == self._last)
         self._last = name
         self._parts.append(text.encode())
+
+    def taken(self, least_bytes: int) -> Iterator[bytes]:
+        """What has been rendered, once there is enough of it."""
+        if sum(map(len, self._parts)) >= least_bytes:
+            yield b"".join(self._parts)
+            self._parts.clear()
 
     def mark(self) -> int:
         return len(self._parts)

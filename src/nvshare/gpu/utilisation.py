@@ -112,7 +112,8 @@ class Utilisation:
         }
         self._percents = {pid: min(100, round(100 * us / length_us)) for pid, us in worked_us.items()}
         in_time = length_us * 100 <= covered_us * LATE_PERCENT
-        complete = began_us > 0 and in_time and self._knows_pace()
+        sure = self._knows_pace() or not stamped  # all that the driver has was asked for, and it has nothing
+        complete = began_us > 0 and in_time and sure
         return Work(now_us - until_us, length_us, complete, MappingProxyType(worked_us))
 
     def _learn_period(self, stamped: Mapping[int, Mapping[int, int]]) -> None:

@@ -24,10 +24,10 @@ from nvshare.core.units import counted, format_bytes
 from nvshare.gpu.inventory import Device, GpuError, Inventory
 from nvshare.local import cgroup
 from nvshare.local.job import adopted, run_job
-from nvshare.local.libraries import InterposerMissingError, interposer_library
 from nvshare.local.limit_description import describe, says_anything
 from nvshare.local.state import Simulated, search_path
 from nvshare.plain_text import plain_lines
+from nvshare.runtime.libraries import InterposerMissingError, interposer_library
 from nvshare.sim.gpu import SimulatorError, library_directory
 
 

@@ -68,8 +68,9 @@ def _cell(metric: Metric, debug_labels: frozenset[str]) -> str:
     return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.source} | {fixed} | {text} |"
 
 
-def metrics_page(catalog: Catalog = SCHEDULER) -> str:
-    lines = [_HEAD]
+def subject_tables(catalog: Catalog) -> list[str]:
+    """A heading and a table for each subject."""
+    lines = []
     for subject in catalog.subjects:
         lines += [
             f"## {subject.title}",
@@ -79,5 +80,8 @@ def metrics_page(catalog: Catalog = SCHEDULER) -> str:
         ]
         lines += [_cell(metric, catalog.debug_labels) for metric in catalog.of_subject(subject)]
         lines.append("")
-    lines += ["Labels in italics are the debug labels.", ""]
-    return "\n".join(lines)
+    return lines
+
+
+def metrics_page(catalog: Catalog = SCHEDULER) -> str:
+    return "\n".join([_HEAD, *subject_tables(catalog), "Labels in italics are the debug labels.", ""])

@@ -17,7 +17,7 @@ from itertools import accumulate
 from math import isfinite
 from typing import Final
 
-from nvshare.metrics.families import Distribution, Family, Metric, Sample
+from nvshare.metrics.families import Distribution, Family, Metric, Quantiles, Sample, with_labels
 
 OPENMETRICS_END: Final = "# EOF\n"
 UNITS: Final = ("bytes", "seconds", "ratio", "celsius", "watts", "joules", "hertz", "percent", "ms")
@@ -88,6 +88,8 @@ class Exposition:
         head = "" if goes_on else _head(metric, openmetrics)
         if metric.kind == "histogram":
             return head + "".join(self._histogram(metric, labels, value) for labels, value in samples)
+        if metric.kind == "summary":
+            return head + "".join(self._summary(metric, labels, value) for labels, value in samples)
         blocks = self._texts(metric.labels)
         text_of = _ratio_text if metric.ratio else number_text
         flat: list[object] = []
@@ -112,6 +114,15 @@ class Exposition:
         lines = [before + le + str(total) for le, total in zip(bounds, accumulate(value.counts), strict=True)]
         lines.append(f"{metric.name}_sum{block} {number_text(float(value.total))}")
         lines.append(f"{metric.name}_count{block} {sum(value.counts)}\n")
+        return "\n".join(lines)
+
+    def _summary(self, metric: Metric, labels: tuple[str, ...], value: object) -> str:
+        assert isinstance(value, Quantiles), (metric.name, value)
+        block = self._texts(metric.labels)[labels]
+        before = f"{metric.name}{block[:-1]}," if block else f"{metric.name}{{"
+        lines = [f'{before}quantile="{part!r}"}} {number_text(found)}' for part, found in value.quantiles]
+        lines.append(f"{metric.name}_sum{block} {number_text(float(value.total))}")
+        lines.append(f"{metric.name}_count{block} {value.values}\n")
         return "\n".join(lines)
 
 
@@ -153,13 +164,11 @@ def _head(metric: Metric, openmetrics: bool) -> str:
 def merged(metric: Metric, labels: tuple[str, ...], samples: list[Sample]) -> Family:
     """The family with only these labels: samples that become alike become one, by the metric's rule."""
     places = [metric.labels.index(label) for label in labels]
-    narrowed = Metric(
-        **{field: getattr(metric, field) for field in metric.__slots__ if field != "labels"}, labels=labels
-    )
+    narrowed = with_labels(metric, labels)
     join: Callable[[float, float], float] = (lambda a, b: a + b) if metric.merge == "sum" else max
     found: dict[tuple[str, ...], float] = {}
     for values, value in samples:
-        assert not isinstance(value, Distribution), metric.name
+        assert not isinstance(value, Distribution | Quantiles), metric.name
         key = tuple(values[place] for place in places)
         found[key] = join(found[key], value) if key in found else value
     return Family(narrowed, list(found.items()))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-Kind = Literal["gauge", "counter", "histogram"]
+Kind = Literal["gauge", "counter", "histogram", "summary"]
 Merge = Literal["same", "sum", "any"]
 
 
@@ -34,7 +34,15 @@ class Distribution(NamedTuple):
     total: float
 
 
-Value = int | float | Distribution
+class Quantiles(NamedTuple):
+    """The value of a summary's sample: some quantiles, and how many values there were in all."""
+
+    quantiles: tuple[tuple[float, float], ...]
+    total: float
+    values: int
+
+
+Value = int | float | Distribution | Quantiles
 Sample = tuple[tuple[str, ...], Value]
 """The values of the metric's labels, in its order, and the number."""
 
@@ -42,3 +50,8 @@ Sample = tuple[tuple[str, ...], Value]
 class Family(NamedTuple):
     metric: Metric
     samples: Iterable[Sample]
+
+
+def with_labels(metric: Metric, labels: tuple[str, ...]) -> Metric:
+    """The same metric with other labels."""
+    return replace(metric, labels=labels)

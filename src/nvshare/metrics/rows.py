@@ -24,10 +24,14 @@ NO_ZEROS: Final = "missing, and not 0, while NVML does not answer: a zero would 
 
 
 class Rows:
-    """The rows of one subject: called for each, in the order in which they are shown."""
+    """The rows of one subject: called for each, in the order in which they are shown.
 
-    def __init__(self) -> None:
+    ``prefix`` begins every name: ours, or none where names are those of others.
+    """
+
+    def __init__(self, prefix: str = "nvshare_") -> None:
         self.all: list[Metric] = []
+        self._prefix = prefix
 
     def __call__(
         self,
@@ -44,7 +48,7 @@ class Rows:
     ) -> Metric:
         kind = kind or ("counter" if name.endswith("_total") else "histogram" if bounds else "gauge")
         assert kind in get_args(Kind), kind
-        assert name.startswith("nvshare_"), name
+        assert name.startswith(self._prefix), name
         metric = Metric(
             name=name,
             kind=kind,
@@ -54,7 +58,7 @@ class Rows:
             since=since,
             bounds=bounds,
             merge=merge,
-            ratio=name.endswith("_ratio"),
+            ratio=bool(self._prefix) and name.endswith("_ratio"),
             note=note,
             figure=figure,
         )

@@ -39,5 +39,6 @@ class Bounds(AcceptBounds):
     kills_per_uid: int = 4  # requests under way of each user
     checkpoint_every_ns: int = 1_000_000_000
     unknown_pod_ns: int = 2_000_000_000  # for which a client of an unknown Kubernetes pod waits at most
-    kubernetes_answer_ns: int = 10_000_000_000  # of the API server, and between two parts of it
+    gone_pod_ns: int = 600_000_000_000  # for which limits of a deleted pod without processes are kept
+    kubernetes_answer_ns: int = 10_000_000_000  # to connect to the API server and be answered
     kubernetes_idle_ns: int = 75_000_000_000  # of a watch; bookmarks come about once a minute

@@ -112,8 +112,7 @@ class Draft(NamedTuple):
     expected: dict[int, Member]
     runs: dict[Process, Run]
     draining: tuple[str, ...] = ()  # GPUs
-    kubernetes_pods: list[KubernetesPodRow] = []  # noqa: RUF012 - never changed
-    namespaces: list[NamespaceRow] = []  # noqa: RUF012
+    kubernetes: Callable[[], tuple[list[KubernetesPodRow], list[NamespaceRow]]] = lambda: ([], [])
     journal: int = 0  # the last covered entry
     journal_base: int = -1
 
@@ -125,6 +124,7 @@ def saved_from(draft: Draft) -> Saved:
     Called in a thread: what it reads of a member never changes.
     """
     core = draft.core.result()
+    kubernetes_pods, namespaces = draft.kubernetes()
     records = {record.client: record for record in core.clients}
     live = [(member, records[client]) for client, member in draft.members.items() if client in records]
     live += _still_expected(draft, core)
@@ -159,8 +159,8 @@ def saved_from(draft: Draft) -> Saved:
         ],
         present=[(here.pod, here.gpu, fit_totals(here.totals), here.due_weight) for here in core.present],
         draining=list(draft.draining),
-        kubernetes_pods=draft.kubernetes_pods,
-        namespaces=draft.namespaces,
+        kubernetes_pods=kubernetes_pods,
+        namespaces=namespaces,
         journal=draft.journal,
         journal_base=draft.journal_base,
     )

@@ -121,8 +121,10 @@ class CheckpointSaver:
         journal = node.journal
         covers = (journal.number, journal.base) if journal is not None else (0, -1)
         parts = (dict(node.members.registered), dict(node.members.expected), node.tenancy.runs())
-        known = node.kubernetes.rows() if node.kubernetes is not None else ([], [])
-        self._writer.submit(Draft(number, gathering, *parts, node.drains.all(), *known, *covers))
+        draft = Draft(number, gathering, *parts, node.drains.all(), journal=covers[0], journal_base=covers[1])
+        if node.kubernetes is not None:
+            draft = draft._replace(kubernetes=node.kubernetes.rows())
+        self._writer.submit(draft)
 
     def _look(self, gpu: Gpu) -> int:
         return self._dispatcher.scheduler.advance_clock(gpu, self._dispatcher.clock())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +42,7 @@ from nvshare.runtime.settings import (
     AbsolutePath,
     Address,
     FilePath,
+    NodeName,
     Setting,
     SettingTable,
     markdown_rows,
@@ -56,9 +56,6 @@ _READ_ELSEWHERE: Final = (
     "NVSHARE_COMPILE",
 )
 """Variables that neither the daemon nor the library in programs reads."""
-
-
-_NODE: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class Gpus(NamedTuple):
@@ -75,16 +72,6 @@ class Gpus(NamedTuple):
         except UnitError:
             return None
         return text
-
-
-class NodeName(NamedTuple):
-    """The name of a Kubernetes node."""
-
-    def describe(self) -> str:
-        return "a name of lower-case letters, digits, '.' and '-'"
-
-    def read(self, text: str) -> str | None:
-        return text if _NODE.fullmatch(text) else None
 
 
 class Percent(NamedTuple):

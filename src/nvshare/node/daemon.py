@@ -18,6 +18,7 @@ from nvshare.core.audit import EVERY_EVENT, SAMPLED, Checking
 from nvshare.core.scheduler import Scheduler
 from nvshare.gpu.inventory import Device, Inventory, parse_device_list
 from nvshare.node import checkpoint, descriptors, journal, previous_state
+from nvshare.node.audit_log import AuditLog
 from nvshare.node.bounds import Bounds
 from nvshare.node.checkpoint_saver import CheckpointSaver
 from nvshare.node.config import Config
@@ -26,7 +27,6 @@ from nvshare.node.control_access import ControlAccess
 from nvshare.node.control_context import ControlContext
 from nvshare.node.counters import Counters
 from nvshare.node.dispatcher import Dispatcher
-from nvshare.node.health import HealthWatch
 from nvshare.node.kubernetes_setup import pod_source_maker
 from nvshare.node.listening_sockets import CLIENTS, CONTROL, ListeningSocket
 from nvshare.node.previous_state import PreviousState
@@ -111,7 +111,7 @@ class Daemon(Service[Config]):
     node: SchedulerNode
     _writer: checkpoint.Writer
     _saver: CheckpointSaver
-    _health: HealthWatch
+    _health: AuditLog
     _clients: ListeningSocket
     _control: ListeningSocket
     _next_check: asyncio.TimerHandle
@@ -138,7 +138,7 @@ class Daemon(Service[Config]):
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         started_ns = time.monotonic_ns()
         self._start_node(loop)
-        self._health = HealthWatch(self.node.dispatcher.scheduler.health)
+        self._health = AuditLog(self.node.dispatcher.scheduler.health)
         self._writer = checkpoint.Writer(self.config.private_dir)
         self._saver = CheckpointSaver(self.node, self._writer, self.bounds.checkpoint_every_ns)
         made = (make(self) for make in self._make_companions)

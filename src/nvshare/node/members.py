@@ -190,6 +190,7 @@ class Members:
             return
         self.environment.withdraw(member.pod, member.accounted_to)
         stated = self._dispatcher.scheduler.limits.by_source(member.pod)
-        if any(source in stated for source in USER_SOURCES) and not self._tenancy.has_run(member.pod):
+        belongs_to_user = not member.in_pod and any(source in stated for source in USER_SOURCES)
+        if belongs_to_user and not self._tenancy.has_run(member.pod):
             self._limits.withdraw(member.pod, USER_SOURCES, member.accounted_to)
         self.pod_ended(member.pod)

@@ -90,7 +90,7 @@ class Registration:
     def _waits_for_pod(self, connection: Connection, message: Message, tenant: TenantName) -> bool:
         """Until a Kubernetes pod is known, for a moment at most: see ``unknown_pods``."""
         kubernetes = self._node.kubernetes
-        if kubernetes is None or not tenant.pod_uid or kubernetes.known(tenant.key) is not None:
+        if kubernetes is None or not tenant.pod_uid or kubernetes.is_settled(tenant.key):
             return False
 
         def resume(permitted: bool) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from nvshare.core import events
+from nvshare.core.limit_sources import CEILING, DEFAULT
 from nvshare.gpu.inventory import Device, GpuError
 from nvshare.node import checkpoint
 from nvshare.node.checkpoint import Saved
 from nvshare.node.previous_state import PreviousState
 from nvshare.node.scheduler_node import SchedulerNode
 from nvshare.pods.peer import Process
+from nvshare.pods.tenant_name import TenantName
 from nvshare.runtime import logs
 
 
@@ -25,9 +27,9 @@ def restore(node: SchedulerNode, previous: PreviousState) -> None:
     for gpu in saved.draining:
         node.drains.begin(gpu)
     if node.kubernetes is not None:
-        node.kubernetes.restore(saved.kubernetes_pods, saved.namespaces)
+        node.kubernetes.restore(saved.kubernetes_pods, saved.namespaces, saved.taken_ns)
     else:
-        _withdraw_annotations(node)
+        _withdraw_terms(node)
     for pid, start_ticks, run in saved.runs:
         node.members.runs.restore(Process(pid, start_ticks), run)
     logs.info(
@@ -38,10 +40,11 @@ def restore(node: SchedulerNode, previous: PreviousState) -> None:
     )
 
 
-def _withdraw_annotations(node: SchedulerNode) -> None:
-    """Kubernetes is switched off, so nobody would ever change or withdraw them."""
+def _withdraw_terms(node: SchedulerNode) -> None:
+    """Kubernetes is switched off, so nobody would ever change or withdraw what it said."""
     for pod in node.dispatcher.scheduler.limits.by_pod():
-        node.limits.withdraw(pod, ("annotation",), logs.OURSELVES)
+        if TenantName.of_key(pod).pod_uid:
+            node.limits.withdraw(pod, ("annotation", DEFAULT, CEILING), logs.OURSELVES)
 
 
 def _gpus_of(saved: Saved) -> set[str]:

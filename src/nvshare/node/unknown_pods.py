@@ -1,7 +1,8 @@
-"""Clients of Kubernetes pods that the API server has not named yet.
+"""Clients of Kubernetes pods that the API server has not named yet, or not their namespaces.
 
 1. The kubelet learns of a pod before we do, so its first client may come too early. It waits for a moment
-   (``unknown_pod_ns``), and so do others of the same pod, until the pod is known or that moment is over.
+   (``unknown_pod_ns``), and so do others of the same pod, until the pod and what its namespace says are known
+   or that moment is over.
 2. Then ``NVSHARE_UNKNOWN_POD`` decides. ``unlimited``: the client registers, and is told its limits when they
    come; the pod's next clients do not wait any more. ``wait``: it is refused with a reason that makes it ask
    again, while its program stands at the gate.
@@ -41,6 +42,10 @@ class UnknownPods:
             self._dispatcher.loop.call_later(self._wait_ns / 1e9, self._over, uid, waiting)
         waiting.append(resume)
         return True
+
+    def waiting(self) -> list[str]:
+        """UIDs of pods."""
+        return list(self._waiting)
 
     def became_known(self, uid: str) -> None:
         self._excused.pop(uid, None)

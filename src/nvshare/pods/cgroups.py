@@ -1,7 +1,8 @@
 """The pod or container a process is in, from /proc/PID/cgroup.
 
 1. The first pod or container from the root counts. A process can make cgroups only below its own, so an
-   imitation always comes after the real one.
+   imitation always comes after the real one. A pod counts only where the kubelet makes cgroups, which
+   ``kubelet_cgroups`` knows.
 2. Cgroups below ``user.slice`` are delegated to a user, who can name them freely. No pod is found there, and
    a container found there carries the number of the slice directly below ``user.slice``, which is root's, so
    that no user can enter another's tenant. ``peer`` checks the number against the kernel's.
@@ -18,15 +19,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-_UID: Final = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
-_POD_DIRECTORY: Final = re.compile(rf"pod{_UID}")  # cgroupfs driver
-_POD_SLICE: Final = re.compile(
-    rf"(?:[a-z0-9]+-)*kubepods(?:-besteffort|-burstable)?-pod{_UID}\.slice"
-    r"(?::[a-z][a-z-]*:(?P<id>[0-9a-f]{64}))?"  # containerd without the systemd driver below systemd's names
-)
-_POD_PARENTS: Final = frozenset({"kubepods", "besteffort", "burstable", "kubepods.slice", ".."})
+from nvshare.pods.kubelet_cgroups import node_prefix, pod_cgroup
+
 _CONTAINER: Final = re.compile(r"(?:[a-z][a-z-]*-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
 _LXC: Final = re.compile(r"lxc\.payload\.(?P<id>[A-Za-z0-9._-]{1,64})")
 _NSPAWN: Final = re.compile(r"(?:machine-(?P<id>[^/]+)\.scope|systemd-nspawn@(?P<name>[^/]+)\.service)")
@@ -67,25 +64,25 @@ RUN_PREFIX: Final = "nvshare-run-"
 """Names of cgroups that ``nvshare run`` makes begin with this."""
 
 
-def _place_of_path(path: str) -> Place:
-    user, before = "", ""
+def _place_of_path(path: str, prefixes: Iterable[str]) -> Place:
+    user = ""
+    for prefix in prefixes:
+        if path.startswith(f"{prefix}/"):
+            path = path[len(prefix) :]
+            break
     parts = path.split("/")
     for depth, part in enumerate(parts, 1):
         if part == "user.slice" and not user:
             below = parts[depth].removesuffix(".slice") if depth < len(parts) else ""
             user = below if _USER.fullmatch(below) else "user"
         if not user:
-            pod = _POD_SLICE.fullmatch(part)
-            if pod is None and before in _POD_PARENTS:
-                pod = _POD_DIRECTORY.fullmatch(part)
+            pod = pod_cgroup(parts[1 : depth - 1], part)
             if pod is not None:
-                named = pod.groupdict().get("id") or ""
-                within = named or next(filter(None, map(_container_of, parts[depth:])), "")
-                return Place(pod["uid"].replace("_", "-"), within)
+                within = pod.container or next(filter(None, map(_container_of, parts[depth:])), "")
+                return Place(pod.uid, within)
         container = _container_of(part)
         if container:
             return Place(container=f"{user}/{container}" if user else container)
-        before = part
     return HOST
 
 
@@ -122,9 +119,14 @@ def run_cgroups_of(cgroup_file: str) -> tuple[str, ...]:
     return tuple(found[:NESTED_RUNS_MAX])
 
 
-def place_of(cgroup_file: str) -> Place:
-    """The place that the text of a /proc/PID/cgroup shows."""
-    places = [_place_of_path(path) for _, path in _hierarchies(cgroup_file)]
+def node_prefixes(cgroup_file: str) -> tuple[str, ...]:
+    """Where the node's own cgroups are, as that of a daemon in one of its pods shows."""
+    return tuple({prefix for _, path in _hierarchies(cgroup_file) if (prefix := node_prefix(path))})
+
+
+def place_of(cgroup_file: str, prefixes: Iterable[str] = ()) -> Place:
+    """The place that the text of a /proc/PID/cgroup shows; ``prefixes`` are those of the node."""
+    places = [_place_of_path(path, prefixes) for _, path in _hierarchies(cgroup_file)]
     for place in places:
         if place.pod_uid:
             return place

@@ -18,9 +18,10 @@ import os
 import select
 import socket
 import struct
+from functools import cache
 from typing import Final, NamedTuple
 
-from nvshare.pods.cgroups import HOST, UNSEEN, Place, place_of, run_cgroups_of
+from nvshare.pods.cgroups import HOST, UNSEEN, Place, node_prefixes, place_of, run_cgroups_of
 from nvshare.pods.tenant_name import TenantName
 from nvshare.pods.user_namespaces import in_namespace_of
 from nvshare.runtime.listener import EXHAUSTED, Exhausted
@@ -251,7 +252,7 @@ def identify(connection: socket.socket) -> tuple[Peer, int]:
 
 def _place(cgroups: str, pid: int, uid: int) -> Place:
     """Rule 5."""
-    place = place_of(cgroups)
+    place = place_of(cgroups, own_node_prefixes())
     owner = place.slice_uid
     return place if owner in (None, uid) or in_namespace_of(pid, owner) else UNSEEN
 
@@ -267,7 +268,8 @@ def others_in_containers(own: Place) -> bool:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                place = place_of(_read(f"/proc/{name}/cgroup").decode(errors="surrogateescape"))
+                cgroups = _read(f"/proc/{name}/cgroup").decode(errors="surrogateescape")
+                place = place_of(cgroups, own_node_prefixes())
             except OSError:
                 continue  # it has ended, or is hidden from us, which a process of our own user is not
             if place.contained and place != own:
@@ -324,6 +326,16 @@ def ancestors(process: Process) -> list[Process]:
 def own_place() -> Place:
     """The daemon's own place."""
     try:
-        return place_of(_read("/proc/self/cgroup").decode(errors="surrogateescape"))
+        cgroups = _read("/proc/self/cgroup").decode(errors="surrogateescape")
     except OSError:
         return HOST
+    return place_of(cgroups, own_node_prefixes())
+
+
+@cache
+def own_node_prefixes() -> tuple[str, ...]:
+    """Those of the node, if the daemon runs in a pod."""
+    try:
+        return node_prefixes(_read("/proc/self/cgroup").decode(errors="surrogateescape"))
+    except OSError:
+        return ()

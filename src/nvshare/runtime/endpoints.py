@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -33,6 +33,8 @@ _GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS  # 16: with gzip's header and tra
 
 Scrape = Callable[[bool, frozenset[str]], Awaitable[list[bytes]]]
 """Given whether OpenMetrics is wanted and which names, a text in parts that are quick to send."""
+Stream = Callable[[bool, frozenset[str]], AsyncIterator[bytes]]
+"""The same text, part by part as it is made."""
 
 
 def _gzip(parts: list[bytes]) -> list[bytes]:
@@ -44,8 +46,14 @@ class Endpoints:
     """``unready`` gives the reason why the daemon is not ready, or an empty text."""
 
     def __init__(
-        self, scrape: Scrape, page: Callable[[], Awaitable[str]], unready: Callable[[], str]
+        self,
+        scrape: Scrape,
+        page: Callable[[], Awaitable[str]],
+        unready: Callable[[], str],
+        stream: Stream | None = None,
     ) -> None:
+        """With ``stream`` the metrics are sent while they are made."""
+        self._stream = stream
         self._scrape = scrape
         self._page = page
         self._unready = unready
@@ -67,13 +75,30 @@ class Endpoints:
 
     async def metrics(self, request: Request) -> Response:
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
-        async with self._turns:
-            body = await self._scrape(openmetrics, frozenset(request.query_params.getlist("name[]")))
+        names = frozenset(request.query_params.getlist("name[]"))
         media_type = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
+        if self._stream is not None:
+            return self._streamed(self._stream(openmetrics, names), media_type, request)
+        async with self._turns:
+            body = await self._scrape(openmetrics, names)
         if sum(map(len, body)) >= _GZIP_LEAST and wants_gzip(request.headers.get("accept-encoding", "")):
             packed = await asyncio.to_thread(_gzip, body)
             return respond(packed, media_type, Content_Encoding="gzip", Vary="Accept, Accept-Encoding")
         return respond(body, media_type, Vary="Accept, Accept-Encoding")
+
+    def _streamed(self, parts: AsyncIterator[bytes], media_type: str, request: Request) -> Response:
+        packed = wants_gzip(request.headers.get("accept-encoding", ""))
+
+        async def body() -> AsyncIterator[bytes]:
+            packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+            async with self._turns:
+                async for part in parts:
+                    yield await asyncio.to_thread(packer.compress, part) if packed else part
+            if packed:
+                yield packer.flush()
+
+        headers = {"Vary": "Accept, Accept-Encoding", **({"Content-Encoding": "gzip"} if packed else {})}
+        return StreamingResponse(body(), media_type=media_type, headers=headers)
 
     async def front(self, _request: Request) -> Response:
         async with self._turns:

@@ -1,7 +1,7 @@
-"""Files of the private directory, whatever has been put in their place.
+"""Small files, whatever has been put in their place.
 
-1. Only a regular file of root or of our own user is read, and only up to a bound. A pipe, device, directory
-   or link is not even opened: opening some of them blocks or has effects.
+1. Of the private directory only a regular file of root or of our own user is read, and only up to a bound. A
+   pipe, device, directory or link is not even opened: opening some of them blocks or has effects.
 2. A file is first written whole under a new name.
 3. An unusable file is kept under another name, for people; of several the newest. A partly usable file also
    stays in its place until it is replaced, so that a crash before that loses nothing.
@@ -13,10 +13,12 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 KEPT_ASIDE: Final = 3
+PRIVATE_FILE_MODE: Final = 0o600
 _KINDS: Final = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISDIR, "a directory"),
@@ -32,11 +34,15 @@ class Unusable(Exception):  # noqa: N818 - a finding about a file, nothing that 
 
 
 def _check(found: os.stat_result, bytes_max: int) -> None:
+    _check_kind(found, bytes_max)
+    if found.st_uid not in (0, os.geteuid()):
+        raise Unusable(f"it belongs to user {found.st_uid}")
+
+
+def _check_kind(found: os.stat_result, bytes_max: int) -> None:
     for is_kind, name in _KINDS:
         if is_kind(found.st_mode):
             raise Unusable(f"it is {name}")
-    if found.st_uid not in (0, os.geteuid()):
-        raise Unusable(f"it belongs to user {found.st_uid}")
     if found.st_size > bytes_max:
         raise Unusable(f"it is larger than {bytes_max} bytes")
 
@@ -44,24 +50,35 @@ def _check(found: os.stat_result, bytes_max: int) -> None:
 def read(path: Path, bytes_max: int) -> bytes:
     """Rule 1. Raises Unusable, FileNotFoundError and other OSErrors."""
     _check(os.lstat(path), bytes_max)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return _read(path, bytes_max, os.O_NOFOLLOW, _check)  # it may have been replaced meanwhile
+
+
+def read_regular(path: Path, bytes_max: int) -> bytes:
+    """Of a file that people name: whoever it belongs to, and through links. Raises Unusable and OSErrors."""
+    return _read(path, bytes_max, 0, _check_kind)
+
+
+def _read(path: Path, bytes_max: int, flags: int, check: Callable[[os.stat_result, int], None]) -> bytes:
+    """Opening never waits, as that of a pipe would."""
+    descriptor = os.open(path, flags | os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        _check(os.fstat(descriptor), bytes_max)  # it may have been replaced meanwhile
+        check(os.fstat(descriptor), bytes_max)
         raw = file.read(bytes_max + 1)
     if len(raw) > bytes_max:
         raise Unusable(f"it is larger than {bytes_max} bytes")
     return raw
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes, mode: int = PRIVATE_FILE_MODE) -> None:
     """Rule 2: on disk when this returns. Raises OSError."""
     beginning = path.with_name(f".{path.name}.new")
     beginning.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(beginning, flags, 0o600)
+    descriptor = os.open(beginning, flags, PRIVATE_FILE_MODE)
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             file.write(content)
+        os.fchmod(descriptor, mode)
         os.fsync(descriptor)
         beginning.rename(path)
     except BaseException:
@@ -82,7 +99,7 @@ def replace(path: Path, content: bytes) -> int:
     beginning = path.with_name(f".{path.name}.new")
     beginning.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(beginning, flags, 0o600)
+    descriptor = os.open(beginning, flags, PRIVATE_FILE_MODE)
     try:
         if os.write(descriptor, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -28,6 +28,7 @@ _LABEL: Final = "[0-9A-Za-z-]{1,63}"
 _ADDRESS: Final = re.compile(
     rf"(?:(?:{_LABEL}(?:\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{{1,5}})"
 )
+_NODE: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _OF_KUBERNETES: Final = re.compile(r"_(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)")
 """Variables that Kubernetes sets in every pod for a service whose name begins with nvshare."""
 
@@ -76,6 +77,16 @@ class Address(NamedTuple):
     def read(self, text: str) -> str | None:
         match = _ADDRESS.fullmatch(text)
         return text if match and 1 <= int(match["port"]) <= 65_535 else None
+
+
+class NodeName(NamedTuple):
+    """The name of a Kubernetes node."""
+
+    def describe(self) -> str:
+        return "a name of lower-case letters, digits, '.' and '-'"
+
+    def read(self, text: str) -> str | None:
+        return text if _NODE.fullmatch(text) else None
 
 
 SWITCH: Final = Choice(("0", "1", "false", "true"))

@@ -1,7 +1,8 @@
 """Pods as a kubelet and its container runtime start them: real containers in cgroups of real names.
 
-1. A container is runc's. Its root is this machine's, read-only, with a /tmp, /run and /dev of its own; it has
-   its own pid, mount, IPC, UTS and cgroup namespaces, and shares the network.
+1. A container is runc's. Its root is this machine's, read-only, with a /tmp, /run and /dev of its own, and
+   with the files of an image over it if there is one; it has its own pid, mount, IPC, UTS and cgroup
+   namespaces, and shares the network.
 2. A pod is a cgroup below ``kubepods``, named as the cgroupfs or the systemd driver names it. There is no
    systemd here: the names are its names, the directories are made by runc.
 3. With ``unified`` runc finds cgroup version 2 alone at /sys/fs/cgroup, in a mount namespace of its own. The
@@ -17,6 +18,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -44,11 +46,26 @@ _CAPABILITIES: Final = (  # what container runtimes give by default
     "CAP_SETUID",
     "CAP_SYS_CHROOT",
 )
+_CAPABILITY_SETS: Final = ("bounding", "effective", "permitted")
 _BEGIN: Final = """
-mount --bind / "$1" && mount -o remount,bind,ro "$1" || exit 125
+if [ "$4" ]; then
+    mount -t tmpfs none "$5" && mkdir "$5/upper" "$5/work" || exit 125
+    mount -t overlay -o "lowerdir=/,upperdir=$5/upper,workdir=$5/work" none "$1" || exit 125
+    for place in "$4"/*/*; do
+        [ -e "$place" ] || continue
+        mkdir -p "$1${place#"$4"}" && mount --bind "$place" "$1${place#"$4"}" || exit 125
+    done
+    python=$6
+    while [ "$python" != / ]; do chmod a+x "$1$python"; python=$(dirname "$python"); done
+else
+    mount --bind / "$1" && mount -o remount,bind,ro "$1" || exit 125
+fi
 [ "$2" = unified ] && { mount -t cgroup2 none "$3" || exit 125; }
-shift 3
+shift 6
 exec "$@"
+"""
+"""With an image the root is an overlay, so that mounts find their places; runc makes it read-only
+afterwards.
 """
 
 
@@ -186,16 +203,23 @@ class SimulatedPod:
         directory: Path = Path("/"),
         host_pids: bool = False,
         own_cgroups: Path | None = None,
+        capabilities: Sequence[str] = _CAPABILITIES,
+        user: int = 0,
+        image: Path | None = None,
     ) -> Container:
         """A further container of the pod; ``command`` is its process 1, unless it has the host's pids.
 
-        At ``own_cgroups`` it finds its cgroups, in which it may make others.
+        At ``own_cgroups`` it finds its cgroups, in which it may make others. ``image`` has directories of two
+        levels, as opt/program, that it finds at these places; with any image, mounts may be anywhere.
         """
         container_id = secrets.token_hex(32)
         cgroup = container_cgroup(self.cgroup, container_id, self._driver, self._runtime)
         bundle = self._directory / container_id[:12]
-        (bundle / "rootfs").mkdir(parents=True)
+        for part in ("rootfs", "scratch"):
+            (bundle / part).mkdir(parents=True)
         config = _config(command, {"PATH": os.defpath, **(environment or {})}, cgroup)
+        config["process"]["capabilities"] = {kind: list(capabilities) for kind in _CAPABILITY_SETS}
+        config["process"]["user"] = {"uid": user, "gid": user}
         config["process"]["cwd"], config["hostname"] = str(directory), hostname
         config["mounts"] += [mount.entry() for mount in mounts]
         if own_cgroups is not None:
@@ -204,13 +228,14 @@ class SimulatedPod:
         if host_pids:
             config["linux"]["namespaces"].remove({"type": "pid"})
         (bundle / "config.json").write_text(json.dumps(config))
-        container = Container(container_id, cgroup, self._runc(bundle, container_id), bundle / "pid")
+        container = Container(container_id, cgroup, self._runc(bundle, container_id, image), bundle / "pid")
         self.containers.append(container)
         return container
 
-    def _runc(self, bundle: Path, container_id: str) -> subprocess.Popen[str]:
+    def _runc(self, bundle: Path, container_id: str, image: Path | None) -> subprocess.Popen[str]:
         begin = ["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", _BEGIN, "sh"]
         where = [str(bundle / "rootfs"), "unified" if self._unified else "", _CGROUPS]
+        where += [str(image or ""), str(bundle / "scratch"), sys.base_prefix]
         runc = ["runc", "--root", str(self._directory / "state"), "run", "--bundle", str(bundle)]
         pipe = subprocess.PIPE
         return subprocess.Popen(
@@ -256,7 +281,6 @@ def _tmpfs(target: str, mode: str = "1777") -> dict[str, Any]:
 
 def _config(command: Sequence[str], environment: Mapping[str, str], cgroup: str) -> dict[str, Any]:
     """As of the OCI's specification of a bundle."""
-    capabilities = dict.fromkeys(("bounding", "effective", "permitted"), _CAPABILITIES)
     own = [
         {"destination": "/proc", "type": "proc", "source": "proc"},
         {**_tmpfs("/dev", "755"), "options": ["nosuid", "strictatime", "mode=755", "size=64k"]},
@@ -274,11 +298,9 @@ def _config(command: Sequence[str], environment: Mapping[str, str], cgroup: str)
         "ociVersion": "1.0.2",
         "process": {
             "terminal": False,
-            "user": {"uid": 0, "gid": 0},
             "args": list(command),
             "env": [f"{name}={value}" for name, value in environment.items()],
             "cwd": "/",
-            "capabilities": capabilities,
             "noNewPrivileges": True,
         },
         "root": {"path": "rootfs", "readonly": True},

@@ -10,9 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nvshare.pods.kubernetes.credentials import Endpoint, find_credentials, is_in_cluster
+from nvshare.pods.kubernetes.credentials import (
+    CA_BYTES_MAX,
+    TOKEN_BYTES_MAX,
+    Endpoint,
+    find_credentials,
+    is_in_cluster,
+)
 from nvshare.pods.kubernetes.exec_credentials import ExecCredentials
 from nvshare.pods.kubernetes.kubeconfig import AccessError, Exec, read_kubeconfig
+from nvshare.sim.kube_api.certificates import Authority
 
 IN_CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
 
@@ -90,11 +97,79 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ({"proxy-url": "http://p"}, {}, "proxy-url, which is not supported"),
         ({}, {"username": "u"}, "accepted: token, tokenFile, client-certificate, exec"),
         ({"certificate-authority-data": "%"}, {}, "certificate-authority-data is not base64"),
+        ({}, {"as": "somebody"}, "has `as`, which is not supported"),
+        ({}, {"client-certificate": "c"}, "only one of client-certificate and client-key"),
     ],
 )
 def test_what_is_not_accepted_is_named(tmp_path: Path, cluster: Fields, user: Fields, words: str) -> None:
     with pytest.raises(AccessError, match=words):
         find_credentials({"KUBECONFIG": kubeconfig(tmp_path / "config", cluster, user)})
+
+
+@pytest.mark.parametrize("nothing", ["user", "cluster"])
+def test_what_is_null_is_nothing(tmp_path: Path, nothing: str) -> None:
+    path = Path(kubeconfig(tmp_path / "config"))
+    content = yaml.safe_load(path.read_text())
+    content[f"{nothing}s"][0][nothing] = None
+    path.write_text(yaml.safe_dump(content))
+    if nothing == "user":
+        assert find_credentials({"KUBECONFIG": str(path)}).token() == ""
+    else:
+        with pytest.raises(AccessError, match="the kubeconfig's server '' is not accepted"):
+            find_credentials({"KUBECONFIG": str(path)})
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    path = kubeconfig(tmp_path / "config", user={"tokenFile": str(token)})
+    credentials = find_credentials({"KUBECONFIG": path})
+    assert credentials.token() == "first"
+    token.unlink()
+    os.mkfifo(token)
+    with pytest.raises(AccessError, match="token cannot be used: it is a pipe"):
+        credentials.token()
+    token.unlink()
+    token.write_text("second")
+    assert credentials.token() == "second"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(AccessError, match="it is a pipe"):
+        find_credentials({"KUBECONFIG": str(tmp_path / "pipe")})
+
+
+def test_all_of_a_large_bundle_of_authorities_counts(tmp_path: Path) -> None:
+    others, ours = Authority(tmp_path, "others"), Authority(tmp_path, "ours")
+    bundle = tmp_path / "bundle"
+    filler = "# Ämter\n" + others.certificate.read_text()
+    while not bundle.exists() or bundle.stat().st_size < TOKEN_BYTES_MAX:
+        bundle.write_text(filler)
+        filler += others.certificate.read_text()
+    bundle.write_text(filler + ours.certificate.read_text())
+    path = kubeconfig(tmp_path / "config", {"certificate-authority": str(bundle)})
+    credentials = find_credentials({"KUBECONFIG": path})
+    assert len(credentials.tls().get_ca_certs()) == 2
+    bundle.write_text("x" * (CA_BYTES_MAX + 1))
+    with pytest.raises(AccessError, match=f"bundle cannot be used: it is larger than {CA_BYTES_MAX} bytes"):
+        credentials.tls()
+    bundle.write_text("")
+    with pytest.raises(AccessError, match="bundle is empty"):
+        credentials.tls()
+
+
+def test_a_certificate_that_is_replaced_is_read_again(tmp_path: Path) -> None:
+    """Wherever its key is."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign("first")
+    user: Fields = {
+        "client-certificate": str(certificate),
+        "client-key-data": base64.b64encode(key.read_bytes()).decode(),
+    }
+    credentials = find_credentials({"KUBECONFIG": kubeconfig(tmp_path / "config", user=user)})
+    context = credentials.tls()
+    assert credentials.tls() is context
+    os.replace(authority.sign("second")[0], certificate)
+    with pytest.raises(AccessError, match="cannot be used"):  # the key is another's
+        credentials.tls()
 
 
 def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
@@ -137,11 +212,20 @@ def test_a_programs_token_is_kept_until_it_is_about_to_expire(tmp_path: Path) ->
     status = '{"token": "\'$WORD-$(wc -l < count)\'", "expirationTimestamp": "2001-09-09T01:46:40Z"}'
     found = program(tmp_path / "p", f"cd {tmp_path}; echo >> count; echo '{{\"status\": {status}}}'")
     now = [1_000_000_000.0 - 1000]
-    credentials = ExecCredentials(found, lambda: now[0])
+    credentials = ExecCredentials(found, wall_clock=lambda: now[0])
     assert credentials.token() == "said-1"
     assert credentials.token() == "said-1"
     now[0] += 980
     assert credentials.token() == "said-2"
+    now[0] -= 980
+    credentials.renew()
+    assert credentials.token() == "said-3", "the server has refused the former one"
+
+
+def test_a_program_is_relative_to_the_kubeconfig(tmp_path: Path) -> None:
+    program(tmp_path / "here", 'echo \'{"status": {"token": "found"}}\'')
+    path = kubeconfig(tmp_path / "config", user={"exec": {"command": "./here"}})
+    assert find_credentials({"KUBECONFIG": path}).token() == "found"
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,9 @@ symbols = {
     ("cuMemcpyHtoD", 7000, 2): "cuMemcpyHtoD_v2_ptds",
     ("cuStreamGetCaptureInfo", 11030, 0): "cuStreamGetCaptureInfo_v2",
     ("cuStreamGetCaptureInfo", 12030, 0): "cuStreamGetCaptureInfo_v3",
-    ("cuGraphInstantiate", 11000, 0): "cuGraphInstantiate",
+    ("cuGraphInstantiate", 10000, 0): "cuGraphInstantiate",
+    ("cuGraphInstantiate", 11000, 0): "cuGraphInstantiate_v2",
+    ("cuDevicePrimaryCtxReset", 7000, 0): "cuDevicePrimaryCtxReset",
     ("cuGraphInstantiate", 12000, 0): "cuGraphInstantiateWithFlags",
     ("cuMemAdvise", 8000, 0): "cuMemAdvise",
     ("cuMemAdvise", 13000, 0): "cuMemAdvise_v2",
@@ -68,7 +70,7 @@ print(
     json.dumps(
         {
             "wrong": wrong,
-            "too_old": find("cuCtxCreate", 2000),
+            "too_old": find("cuMemAlloc", 2000),
             "unknown": find("cuNonsense", 13000),
             "old_unknown": old_find("cuNonsense", 13000),
             "streams": len({*streams, legacy.value}),

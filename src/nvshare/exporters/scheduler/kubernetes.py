@@ -12,6 +12,7 @@ from nvshare.metrics.scheduler import kubernetes as c
 def families(view: View) -> Families:
     figures, events = view.kubernetes, view.figures.events
     yield Family(c.KUBERNETES_PODS, [((), figures.pods)])
+    yield Family(c.KUBERNETES_OVERLOOKED, [((), figures.overlooked)])
     counts = (
         (c.KUBERNETES_LISTS, figures.lists),
         (c.KUBERNETES_WATCHES, figures.watches),

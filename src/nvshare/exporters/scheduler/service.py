@@ -164,10 +164,11 @@ class MetricsService:
     def _kubernetes_sources(self) -> dict[str, SourceState]:
         """Those that are permitted: namespaces need not be."""
         kubernetes = self._node.kubernetes
-        found = kubernetes.sources() if kubernetes is not None else {}
+        if kubernetes is None:
+            return {}
         return {
-            source: SourceState(figures.up, 0, figures.failures, figures.current_ns)
-            for source, figures in found.items()
+            source: SourceState(figures.up, 0, figures.failures, kubernetes.known_ns(figures))
+            for source, figures in kubernetes.sources().items()
             if source == "kubernetes" or figures.status != HTTPStatus.FORBIDDEN
         }
 
@@ -181,6 +182,7 @@ class MetricsService:
             watches={source: figures.watches for source, figures in sources.items()},
             events={source: figures.events for source, figures in sources.items()},
             pods=len(kubernetes.directory),
+            overlooked=kubernetes.directory.overlooked,
             warnings=kubernetes.warnings(),
         )
 

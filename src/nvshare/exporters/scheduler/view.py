@@ -53,6 +53,7 @@ class KubernetesFigures(NamedTuple):
     watches: dict[str, int]
     events: dict[str, int]
     pods: int  # of this node
+    overlooked: int  # pods and namespaces, for lack of room
     warnings: dict[str, int]  # Warning events on pods, by what became of them
 
 
@@ -61,6 +62,7 @@ NO_KUBERNETES: Final = KubernetesFigures(
     watches={"kubernetes": 0},
     events={"kubernetes": 0},
     pods=0,
+    overlooked=0,
     warnings={"sent": 0, "dropped": 0, "failed": 0},
 )
 """It is switched off."""

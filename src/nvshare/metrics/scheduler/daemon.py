@@ -19,7 +19,7 @@ SOURCE_FAILURES = row("nvshare_source_failures_total", ("source",), "Failed read
 SNAPSHOT_AGE = row(
     "nvshare_snapshot_age_seconds",
     ("source",),
-    "Age of the source's figures in this scrape; of Kubernetes, since when changes may have been missed.",
+    "Age of the source's figures in this scrape; of Kubernetes, since the last change, bookmark or list.",
     "daemon",
 )
 EXPORTER_SUCCESS = row(

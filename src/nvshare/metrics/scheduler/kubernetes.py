@@ -8,6 +8,12 @@ row = Rows()
 KUBERNETES_PODS = row(
     "nvshare_kubernetes_pods", (), "Pods of this node that the API server has named.", "kubernetes"
 )
+KUBERNETES_OVERLOOKED = row(
+    "nvshare_kubernetes_overlooked_total",
+    (),
+    "Pods and namespaces that the API server named in vain, because there were more than there is room for.",
+    "kubernetes",
+)
 KUBERNETES_LISTS = row(
     "nvshare_kubernetes_lists_total",
     ("source",),

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -31,11 +32,21 @@ class _ExecCredential(msgspec.Struct, frozen=True):
 
 
 class ExecCredentials:
-    def __init__(self, program: Exec, wall_clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, program: Exec, directory: Path = Path(), wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        """``directory``: of the kubeconfig, which the command is relative to if it is a path."""
         self._program = program
+        self._command = program.command
+        if "/" in program.command:
+            self._command = os.path.join(directory, program.command)
         self._wall_clock = wall_clock
         self._token = ""
         self._until_sec = 0.0
+
+    def renew(self) -> None:
+        """The token is not accepted any more, whenever it expires."""
+        self._token = ""
 
     def token(self) -> str:
         """Raises AccessError."""
@@ -57,7 +68,7 @@ class ExecCredentials:
         }
         try:
             found = subprocess.run(
-                [program.command, *(program.args or ())],
+                [self._command, *(program.args or ())],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

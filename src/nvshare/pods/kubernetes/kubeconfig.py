@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 import yaml
 
+from nvshare.runtime import files
+
 _BYTES_MAX: Final = 4 << 20
 
 
@@ -50,6 +52,14 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     username: str = ""
     exec: Exec | None = None
     auth_provider: Any = None
+    as_user: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: list[str] | None = None
+    as_user_extra: Any = None
+
+    @property
+    def impersonates(self) -> bool:
+        return bool(self.as_user or self.as_uid or self.as_groups or self.as_user_extra)
 
 
 class _Context(msgspec.Struct, frozen=True):
@@ -59,12 +69,12 @@ class _Context(msgspec.Struct, frozen=True):
 
 class _NamedCluster(msgspec.Struct, frozen=True):
     name: str
-    cluster: Cluster = Cluster()
+    cluster: Cluster | None = None
 
 
 class _NamedUser(msgspec.Struct, frozen=True):
     name: str
-    user: User = User()
+    user: User | None = None
 
 
 class _NamedContext(msgspec.Struct, frozen=True):
@@ -104,9 +114,10 @@ def read_kubeconfig(paths: Sequence[Path]) -> Kubeconfig:
         "cluster", context.context.cluster, [(path, file.clusters) for path, file in files]
     )
     if not context.context.user:
-        return Kubeconfig(cluster.cluster, User(), cluster_path.parent, path.parent)
+        return Kubeconfig(cluster.cluster or Cluster(), User(), cluster_path.parent, path.parent)
     user, user_path = _find("user", context.context.user, [(path, file.users) for path, file in files])
-    return Kubeconfig(cluster.cluster, user.user, cluster_path.parent, user_path.parent)
+    directories = (cluster_path.parent, user_path.parent)
+    return Kubeconfig(cluster.cluster or Cluster(), user.user or User(), *directories)
 
 
 def _find(kind: str, name: str, lists: list[tuple[Path, list[_Named] | None]]) -> tuple[_Named, Path]:
@@ -119,12 +130,9 @@ def _find(kind: str, name: str, lists: list[tuple[Path, list[_Named] | None]]) -
 
 def _read(path: Path) -> _File:
     try:
-        with path.open("rb") as file:
-            raw = file.read(_BYTES_MAX + 1)
-        if len(raw) > _BYTES_MAX:
-            raise AccessError(f"{path} is larger than {_BYTES_MAX} bytes")
+        raw = files.read_regular(path, _BYTES_MAX)
         return msgspec.convert(yaml.safe_load(raw) or {}, _File)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, files.Unusable, ValueError, RecursionError, yaml.YAMLError) as error:
         raise AccessError(f"{path} is not a kubeconfig: {error}") from error
 
 

@@ -27,6 +27,18 @@ class Stated(NamedTuple):
 NOTHING: Final = Stated()
 
 
+def stricter(one: Stated, other: Stated) -> Stated:
+    """Whatever either of them limits, as tightly as either does."""
+    amounts = [amount for amount in (one.memory_bytes, other.memory_bytes) if amount]
+    percents = [percent for percent in (one.core_percent, other.core_percent) if percent is not None]
+    shares = (one.share, other.share)
+    return Stated(
+        min(amounts, default=None),
+        min(percents, default=None),
+        False if False in shares else None if None in shares else True,
+    )
+
+
 class BadValue(NamedTuple):
     annotation: str
     value: str  # as far as it is shown

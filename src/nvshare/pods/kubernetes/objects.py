@@ -34,8 +34,18 @@ class LimitAnnotations(msgspec.Struct, frozen=True):
     mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
 
 
+class OwnerReference(msgspec.Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
 class AnnotatedMetadata(Metadata, frozen=True, rename="camel"):
     annotations: LimitAnnotations | None = None
+    owner_references: list[OwnerReference] | None = None
+
+    def belongs_to_node(self, name: str) -> bool:
+        """As mirrors of static pods do, which its kubelet makes."""
+        return any((owner.kind, owner.name) == ("Node", name) for owner in self.owner_references or ())
 
 
 class Annotated(Watched, frozen=True):
@@ -53,6 +63,7 @@ class Page(msgspec.Struct, frozen=True):
     """A part of a list. The items are decoded one by one, so that no single call takes long."""
 
     metadata: ListMetadata
+    kind: str = ""
     items: list[msgspec.Raw] | None = None  # null where there are none
 
 

@@ -2,20 +2,28 @@
 
 1. A pod is known by the UID that its cgroups have. That is its UID in the API, except for a static pod: the
    API server has a mirror of it under another UID, with the real one, a hash without dashes, in an
-   annotation. A user can write that annotation too, so only such hashes are believed, and the first pod that
-   has one keeps it: nobody can pass for an ordinary pod, or for a static pod that is known already.
-2. A pod that was deleted is gone: it has no limits any more. Its name is kept while its totals are shown. A
-   pod made again under the same name has another UID, so it is another pod.
+   annotation. A user can write that annotation too, so only such hashes are believed, and of all that claim
+   one the first that belongs to this node, as mirrors do that the kubelet makes. Without one, the first that
+   came has it. Others are remembered, and the next one has it when that one is gone, but nothing else has
+   it any more once one of the node's had it.
+2. A pod that was deleted is gone. Its processes may outlast it, and others of its cgroup may still come, so
+   what it may use stays known with its name until somebody forgets it. A pod made again under the same name
+   has another UID, so it is another pod.
 3. A list tells all that exists. What it does not name is gone, but not before its last page has come.
 4. A namespace's annotations of the same names are the defaults of its pods; they count before the cluster's
-   defaults, which are settings. Others are ceilings.
-5. A bad value is reported once for each pod or namespace, annotation and value.
+   defaults, which are settings. Others are ceilings. A pod is settled when its namespace is known as well.
+   Where namespaces may not be read, they have neither defaults nor ceilings.
+5. A bad value is reported once for each pod or namespace and annotation. The last few are remembered.
+6. There is room for so many pods and namespaces. Pods that are gone and not in use give way, the first that
+   went first. What is overlooked for lack of room is counted, and a new list is needed to find it.
+7. ``None`` among the changes is a place to rest.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from nvshare.pods.kubernetes.limit_annotations import NOTHING, OF_CEILINGS, OF_LIMITS, BadValue, Stated, read
@@ -27,6 +35,13 @@ NAMESPACES_MAX: Final = 65_536
 _UID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HASH: Final = re.compile(r"[0-9a-f]{32}")
 NAME_MAX: Final = 253
+CLAIMANTS_MAX: Final = 8
+"""Of the hash of a static pod."""
+BAD_VALUES_KEPT: Final = 8
+_LOOKED_AT: Final = 64
+"""Pods that are gone, to find one that can give way."""
+OF_PODS: Final = "pods"
+OF_NAMESPACES: Final = "namespaces"
 
 
 class KnownPod(NamedTuple):
@@ -57,40 +72,52 @@ class Complaint(NamedTuple):
     bad: BadValue
 
 
-class _Listing(NamedTuple):
-    """What the pages of the present list have named so far, and what they named in vain."""
+class PodForgotten(NamedTuple):
+    """A pod that was gone has given way to others."""
 
-    named: set[str]
-    doubtful: list[Annotated]
+    pod: KnownPod
 
 
-Change = PodChanged | Complaint
+Change = PodChanged | PodForgotten | Complaint
+News = Listed[Annotated] | Changed[Annotated]
 _NO_TERMS: Final = NamespaceTerms()
 
 
 class PodDirectory:
-    def __init__(self) -> None:
+    def __init__(self, in_use: Callable[[str], bool] = lambda _uid: False) -> None:
+        """``in_use``: whether a pod that is gone has processes."""
+        self._in_use = in_use
         self._pods: dict[str, KnownPod] = {}
-        self._names: dict[tuple[str, str], list[str]] = {}  # UIDs, the latest last
+        self._gone: dict[str, None] = {}  # the next to give way first
+        self._names: dict[str, dict[str, list[str]]] = {}  # by namespace and name: UIDs, the latest last
+        self._claimants: dict[str, dict[str, Annotated]] = {}  # by hash and UID in the API
+        self._of_node: set[str] = set()  # hashes that a mirror of the node's had
         self._namespaces: dict[str, NamespaceTerms] = {}
-        self._listing: dict[str, _Listing] = {}  # by kind of object
-        self._complained: dict[str, dict[str, str]] = {}  # by UID or namespace, annotation: the bad value
+        self._listing: dict[str, set[str]] = {}  # by kind: what the pages so far have named, if it is known
+        self._told: dict[str, dict[str, list[str]]] = {}  # by UID or namespace, annotation: bad values
         self.default = NOTHING  # of the cluster
-        self.overlooked = 0  # pods and namespaces beyond the bounds
+        self.node_name = ""
+        self.namespaces_unreadable = False
+        self.overlooked = 0  # pods and namespaces, for lack of room
+        self.incomplete: set[str] = set()  # kinds of which any was overlooked since their last list began
 
     # ---- what is known -----------------------------------------------------------------------
 
     def __len__(self) -> int:
         """How many pods run on the node."""
-        return sum(not pod.gone for pod in self._pods.values())
+        return len(self._pods) - len(self._gone)
 
     def get(self, uid: str) -> KnownPod | None:
         return self._pods.get(uid)
 
     def find(self, namespace: str, name: str) -> KnownPod | None:
         """The pod that has this name, or had it last."""
-        uids = self._names.get((namespace, name))
+        uids = self._names.get(namespace, {}).get(name)
         return self._pods[uids[-1]] if uids else None
+
+    def is_settled(self, pod: KnownPod) -> bool:
+        """Rule 4: all that counts for it is known."""
+        return self.namespaces_unreadable or pod.namespace in self._namespaces
 
     def terms_of(self, pod: KnownPod | None) -> NamespaceTerms:
         """Defaults and ceilings of a pod; only the cluster's defaults while its namespace is not known."""
@@ -98,13 +125,25 @@ class PodDirectory:
         own = {name: said for name, said in terms.default._asdict().items() if said is not None}
         return NamespaceTerms(self.default._replace(**own), terms.ceiling)
 
+    def could_complete(self) -> list[str]:
+        """Kinds of which some were overlooked, and for which there is room by now."""
+        room = {
+            OF_PODS: len(self._pods) < PODS_MAX or bool(self._gone),
+            OF_NAMESPACES: len(self._namespaces) < NAMESPACES_MAX,
+        }
+        return [kind for kind in self.incomplete if room[kind]]
+
     def pods(self) -> list[KnownPod]:
-        """For the checkpoint; those that are gone, too."""
+        """Those that are gone, too."""
         return list(self._pods.values())
 
     def namespaces(self) -> dict[str, NamespaceTerms]:
-        """For the checkpoint: those that say anything."""
-        return dict(self._namespaces)
+        """Those that the checkpoint needs; see ``for_checkpoint``."""
+        return for_checkpoint(self.pods(), self._namespaces, self.namespaces_unreadable)
+
+    def copies(self) -> tuple[list[KnownPod], dict[str, NamespaceTerms], bool]:
+        """The arguments of ``for_checkpoint``. Nothing in them ever changes."""
+        return self.pods(), dict(self._namespaces), self.namespaces_unreadable
 
     def restore(self, pods: Iterable[KnownPod], namespaces: dict[str, NamespaceTerms]) -> None:
         """What the previous daemon knew."""
@@ -112,135 +151,203 @@ class PodDirectory:
             self._put(pod)
         self._namespaces |= namespaces
 
-    # ---- what comes --------------------------------------------------------------------------
+    def forget(self, uid: str) -> None:
+        """A pod that is gone."""
+        pod = self._pods.pop(uid)
+        del self._gone[uid]
+        self._claimants.pop(uid, None)
+        self._of_node.discard(uid)
+        self._told.pop(uid, None)
+        self._unname(pod)
 
-    def take_pods(self, news: Listed[Annotated] | Changed[Annotated]) -> Iterator[Change]:
-        return self._take("pods", news, self._pod_uid, self._take_pod, self._pod_gone, self._present)
+    # ---- pods --------------------------------------------------------------------------------
 
-    def take_namespaces(self, news: Listed[Annotated] | Changed[Annotated]) -> Iterator[Change]:
-        return self._take(
-            "namespaces",
-            news,
-            _namespace_name,
-            self._take_namespace,
-            self._namespace_gone,
-            lambda: list(self._namespaces),
-        )
-
-    def forget(self, is_shown: Callable[[str], bool]) -> list[str]:
-        """Pods that are gone and not shown any more."""
-        forgotten = [uid for uid, pod in self._pods.items() if pod.gone and not is_shown(uid)]
-        for uid in forgotten:
-            self._unname(self._pods.pop(uid))
-        return forgotten
-
-    # ---- inside ------------------------------------------------------------------------------
-
-    def _present(self) -> list[str]:
-        return [uid for uid, pod in self._pods.items() if not pod.gone]
-
-    def _take(
-        self,
-        kind: str,
-        news: Listed[Annotated] | Changed[Annotated],
-        key_of: Callable[[Annotated], str],
-        take: Callable[[str, Annotated], Iterator[Change]],
-        gone: Callable[[str], Iterator[Change]],
-        known: Callable[[], list[str]],
-    ) -> Iterator[Change]:
+    def take_pods(self, news: News) -> Iterator[Change | None]:
         if isinstance(news, Changed):
-            key = key_of(news.object)
-            if key:
-                yield from gone(key) if news.kind == DELETED else take(key, news.object)
+            take = self._pod_deleted if news.kind == DELETED else self._take_pod
+            yield from take(news.object)
             return
-        if news.first or kind not in self._listing:
-            self._listing[kind] = _Listing(set(), [])
-        named, doubtful = self._listing[kind]
+        named = self._listed(OF_PODS, news)
         for one in news.objects:
-            key = key_of(one)
-            if key:
-                named.add(key)
-                yield from take(key, one)
-            elif len(doubtful) < PODS_MAX:
-                doubtful.append(one)
+            yield from self._take_pod(one)
+            if self._knows(one):
+                named.add(one.metadata.uid)
+            yield None
         if news.last:
-            del self._listing[kind]
-            for key in [key for key in known() if key not in named]:
-                yield from gone(key)
-            for one in doubtful:  # it may have replaced a mirror that has just turned out to be gone
-                if key := key_of(one):
-                    yield from take(key, one)
+            yield from self._list_ended(named)
 
-    def _pod_uid(self, pod: Annotated) -> str:
-        """Rule 1; empty if it cannot be believed."""
-        meta = pod.metadata
-        mirrored = meta.annotations.mirror if meta.annotations is not None else None
-        uid = mirrored if mirrored is not None else meta.uid
-        pattern = _HASH if mirrored is not None else _UID
-        if not pattern.fullmatch(uid) or len(meta.name) > NAME_MAX or len(meta.namespace) > NAME_MAX:
-            return ""
-        known = self._pods.get(uid)
-        if known is not None and known.api_uid not in ("", meta.uid) and not known.gone:
-            return ""
-        return uid
-
-    def _take_pod(self, uid: str, pod: Annotated) -> Iterator[Change]:
-        meta, before = pod.metadata, self._pods.get(uid)
-        if before is None and len(self._pods) >= PODS_MAX:
-            self.overlooked += 1
+    def _take_pod(self, pod: Annotated) -> Iterator[Change | None]:
+        uid = _uid_of(pod)
+        if not uid:
             return
-        said = before.stated if before is not None else NOTHING
-        stated, bad = read(OF_LIMITS, meta.annotations, said)
+        if uid not in self._pods and len(self._pods) >= PODS_MAX:
+            yield from self._make_room()
+            if len(self._pods) >= PODS_MAX:
+                self._overlook(OF_PODS)
+                return
+        if _is_mirror(pod):
+            self._claim(uid, pod)
+            yield from self._choose(uid)
+        else:
+            yield from self._become(uid, pod)
+
+    def _become(self, uid: str, pod: Annotated) -> Iterator[Change]:
+        """The pod with this UID is as this object says."""
+        meta, before = pod.metadata, self._pods.get(uid)
+        same = before is not None and before.api_uid in ("", meta.uid)
+        stated, bad = read(OF_LIMITS, meta.annotations, before.stated if before and same else NOTHING)
         now = KnownPod(uid, meta.namespace, meta.name, stated, False, meta.uid)
         if now != before:
             self._put(now)
             yield PodChanged(now)
         yield from self._complain(uid, bad, now, meta.namespace)
 
-    def _pod_gone(self, uid: str) -> Iterator[Change]:
-        pod = self._pods.get(uid)
-        self._complained.pop(uid, None)
-        if pod is not None and not pod.gone:
-            now = self._pods[uid] = pod._replace(stated=NOTHING, gone=True)
-            yield PodChanged(now)
+    def _pod_deleted(self, pod: Annotated) -> Iterator[Change]:
+        return self._release(_uid_of(pod), pod.metadata.uid)
 
-    def _take_namespace(self, name: str, namespace: Annotated) -> Iterator[Change]:
-        annotations = namespace.metadata.annotations
-        before = self._namespaces.get(name, _NO_TERMS)
-        default, bad = read(OF_LIMITS, annotations, before.default)
-        ceiling, bad_ceiling = read(OF_CEILINGS, annotations, before.ceiling)
-        yield from self._set_terms(name, NamespaceTerms(default, ceiling))
+    def _release(self, uid: str, api_uid: str) -> Iterator[Change]:
+        """The pod that has this UID in the API does not exist any more."""
+        claimants = self._claimants.get(uid, {})
+        claimants.pop(api_uid, None)
+        pod = self._pods.get(uid)
+        if pod is None or pod.gone or pod.api_uid not in ("", api_uid):
+            return
+        now = pod._replace(gone=True)
+        self._put(now)
+        yield PodChanged(now)
+        if claimants:
+            yield from self._choose(uid)
+
+    def _list_ended(self, named: set[str]) -> Iterator[Change | None]:
+        """Rule 3."""
+        for claimants in list(self._claimants.values()):
+            for api_uid in [one for one in claimants if one not in named]:
+                del claimants[api_uid]
+            yield None
+        for pod in self.pods():
+            if not pod.gone and pod.api_uid not in named:
+                yield from self._release(pod.uid, pod.api_uid)
+            yield None
+
+    def _knows(self, pod: Annotated) -> bool:
+        uid, api_uid = _uid_of(pod), pod.metadata.uid
+        known = self._pods.get(uid)
+        return (known is not None and known.api_uid == api_uid) or api_uid in self._claimants.get(uid, ())
+
+    def _claim(self, uid: str, mirror: Annotated) -> None:
+        """Rule 1."""
+        claimants, api_uid = self._claimants.setdefault(uid, {}), mirror.metadata.uid
+        if self._is_of_node(mirror):
+            self._of_node.add(uid)
+            others = [one for one, claim in claimants.items() if not self._is_of_node(claim)]
+            if len(claimants) >= CLAIMANTS_MAX and others:
+                del claimants[others[0]]
+        if api_uid in claimants or len(claimants) < CLAIMANTS_MAX:
+            claimants[api_uid] = mirror
+
+    def _choose(self, uid: str) -> Iterator[Change]:
+        """The pod is as the best of its claimants says (rule 1)."""
+        claimants, holder = self._claimants.get(uid, {}), self._pods.get(uid)
+        found = {
+            api_uid: mirror
+            for api_uid, mirror in claimants.items()
+            if uid not in self._of_node or self._is_of_node(mirror)
+        }
+        if holder is not None and not holder.gone:
+            if holder.api_uid in found:
+                found = {holder.api_uid: found[holder.api_uid]}
+            elif uid not in self._of_node:
+                return  # the previous daemon knew it, and it has not been listed yet
+        if found:
+            yield from self._become(uid, next(iter(found.values())))
+
+    def _is_of_node(self, mirror: Annotated) -> bool:
+        return mirror.metadata.belongs_to_node(self.node_name)
+
+    # ---- namespaces --------------------------------------------------------------------------
+
+    def take_namespaces(self, news: News) -> Iterator[Change | None]:
+        self.namespaces_unreadable = False
+        if isinstance(news, Changed):
+            take = self._namespace_deleted if news.kind == DELETED else self._take_namespace
+            yield from take(news.object)
+            return
+        named = self._listed(OF_NAMESPACES, news)
+        for one in news.objects:
+            yield from self._take_namespace(one)
+            if one.metadata.name in self._namespaces:
+                named.add(one.metadata.name)
+            yield None
+        if news.last:
+            for name in list(self._namespaces):
+                if name not in named:
+                    yield from self._namespace_gone(name)
+                yield None
+
+    def _take_namespace(self, namespace: Annotated) -> Iterator[Change | None]:
+        name, annotations = namespace.metadata.name, namespace.metadata.annotations
+        if not name:
+            return
+        before = self._namespaces.get(name)
+        if before is None and len(self._namespaces) >= NAMESPACES_MAX:
+            self._overlook(OF_NAMESPACES)
+            return
+        former = before or _NO_TERMS
+        default, bad = read(OF_LIMITS, annotations, former.default)
+        ceiling, bad_ceiling = read(OF_CEILINGS, annotations, former.ceiling)
+        terms = NamespaceTerms(default, ceiling)
+        if terms != before:
+            self._namespaces[name] = _NO_TERMS if terms == _NO_TERMS else terms
+            yield from self._pods_changed(name)
         yield from self._complain(f"namespace {name}", bad + bad_ceiling, None, name)
 
-    def _namespace_gone(self, name: str) -> Iterator[Change]:
-        self._complained.pop(f"namespace {name}", None)
-        return self._set_terms(name, _NO_TERMS)
+    def _namespace_deleted(self, namespace: Annotated) -> Iterator[Change | None]:
+        return self._namespace_gone(namespace.metadata.name)
 
-    def _set_terms(self, name: str, terms: NamespaceTerms) -> Iterator[Change]:
-        if terms == self._namespaces.get(name, _NO_TERMS):
+    def _namespace_gone(self, name: str) -> Iterator[Change | None]:
+        self._told.pop(f"namespace {name}", None)
+        if self._namespaces.pop(name, _NO_TERMS) != _NO_TERMS:
+            yield from self._pods_changed(name)
+
+    def _pods_changed(self, namespace: str) -> Iterator[Change | None]:
+        for uids in list(self._names.get(namespace, {}).values()):
+            for uid in list(uids):
+                if (pod := self._pods.get(uid)) is not None:
+                    yield PodChanged(pod)
+            yield None
+
+    # ---- both --------------------------------------------------------------------------------
+
+    def _listed(self, kind: str, page: Listed[Annotated]) -> set[str]:
+        if page.first or kind not in self._listing:
+            self._listing[kind] = set()
+            self.incomplete.discard(kind)
+        return self._listing.pop(kind) if page.last else self._listing[kind]
+
+    def _overlook(self, kind: str) -> None:
+        self.overlooked += 1
+        self.incomplete.add(kind)
+
+    def _make_room(self) -> Iterator[Change]:
+        """Rule 6."""
+        for uid in list(islice(self._gone, _LOOKED_AT)):
+            if self._in_use(uid):
+                self._gone[uid] = self._gone.pop(uid)
+                continue
+            pod = self._pods[uid]
+            self.forget(uid)
+            yield PodForgotten(pod)
             return
-        if terms == _NO_TERMS:
-            del self._namespaces[name]
-        elif name in self._namespaces or len(self._namespaces) < NAMESPACES_MAX:
-            self._namespaces[name] = terms
-        else:
-            self.overlooked += 1
-            return
-        for pod in [pod for pod in self._pods.values() if pod.namespace == name]:
-            yield PodChanged(pod)
 
     def _complain(
         self, key: str, bad: list[BadValue], pod: KnownPod | None, namespace: str
     ) -> Iterator[Change]:
         """Rule 5."""
-        known = self._complained.get(key, {})
-        now = {one.annotation: one.value for one in bad}
-        if now:
-            self._complained[key] = now
-        elif known:
-            del self._complained[key]
         for one in bad:
-            if known.get(one.annotation) != one.value:
+            told = self._told.setdefault(key, {}).setdefault(one.annotation, [])
+            if one.value not in told:
+                told.append(one.value)
+                del told[:-BAD_VALUES_KEPT]
                 yield Complaint(pod, namespace, one)
 
     def _put(self, pod: KnownPod) -> None:
@@ -248,16 +355,41 @@ class PodDirectory:
         if before is None or (before.namespace, before.name) != (pod.namespace, pod.name):
             if before is not None:
                 self._unname(before)
-            self._names.setdefault((pod.namespace, pod.name), []).append(pod.uid)
+            self._names.setdefault(pod.namespace, {}).setdefault(pod.name, []).append(pod.uid)
         self._pods[pod.uid] = pod
+        self._gone.pop(pod.uid, None)
+        if pod.gone:
+            self._gone[pod.uid] = None
 
     def _unname(self, pod: KnownPod) -> None:
-        uids = self._names[pod.namespace, pod.name]
-        uids.remove(pod.uid)
-        if not uids:
-            del self._names[pod.namespace, pod.name]
+        names = self._names[pod.namespace]
+        names[pod.name].remove(pod.uid)
+        if not names[pod.name]:
+            del names[pod.name]
+        if not names:
+            del self._names[pod.namespace]
 
 
-def _namespace_name(namespace: Annotated) -> str:
-    name = namespace.metadata.name
-    return name if len(name) <= NAME_MAX else ""
+def for_checkpoint(
+    pods: Iterable[KnownPod], namespaces: Mapping[str, NamespaceTerms], unreadable: bool
+) -> dict[str, NamespaceTerms]:
+    """Namespaces that say anything, and those of the pods, so that the next daemon knows these as settled."""
+    found = {name: terms for name, terms in namespaces.items() if terms != _NO_TERMS}
+    for pod in pods:
+        if unreadable or pod.namespace in namespaces:
+            found.setdefault(pod.namespace, _NO_TERMS)
+    return found
+
+
+def _is_mirror(pod: Annotated) -> bool:
+    annotations = pod.metadata.annotations
+    return annotations is not None and annotations.mirror is not None
+
+
+def _uid_of(pod: Annotated) -> str:
+    """Of its cgroups; empty if it cannot be believed."""
+    meta = pod.metadata
+    mirrored = meta.annotations.mirror if meta.annotations is not None else None
+    uid = mirrored if mirrored is not None else meta.uid
+    pattern = _HASH if mirrored is not None else _UID
+    return uid if pattern.fullmatch(uid) and meta.uid else ""

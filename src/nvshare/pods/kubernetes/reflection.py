@@ -31,7 +31,7 @@ class SourceFigures(NamedTuple):
 
     up: bool  # everything is known, and changes would be
     why: str  # it is not
-    current_ns: int  # when that was last so; -1: never
+    current_ns: int  # when anything was last reported; -1: never
     lists: int  # begun
     watches: int  # begun
     events: int  # of watches, without bookmarks

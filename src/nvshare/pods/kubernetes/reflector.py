@@ -18,9 +18,10 @@ from urllib.parse import urlencode
 import msgspec
 
 from nvshare.pods.kubernetes.api_client import METADATA_ONLY, ApiClient, ApiError, StreamIdle, refusal
+from nvshare.pods.kubernetes.availability import Availability
 from nvshare.pods.kubernetes.credentials import Credentials
 from nvshare.pods.kubernetes.list_watch import (
-    EXPIRED,
+    PAGE_OBJECTS_MAX,
     UNREADABLE,
     Failure,
     ListPage,
@@ -43,6 +44,9 @@ _ERROR: Final[msgspec.json.Decoder[WatchError]] = msgspec.json.Decoder(WatchErro
 
 
 class Reflector(Generic[ObjectT]):
+    accept = METADATA_ONLY
+    """What is asked for of each object. One that needs more than metadata derives a class of its own."""
+
     def __init__(
         self,
         name: str,
@@ -63,35 +67,41 @@ class Reflector(Generic[ObjectT]):
         )
         self._client = ApiClient(credentials, timing)
         self._deliver = deliver
-        self._changed = changed
+        self._availability = Availability(changed, timing.answer_sec)
         self._timing = timing
         self._plan = ListWatch(timing, random.random)
         self._closed = threading.Event()
         self._first_page = True
-        self._up = False
-        self._why = "not asked yet"
-        self._status = 0
-        self._current_ns = -1
-        self._lists = self._watches = self._events = self._failures = 0
+        self._list_again = threading.Event()
+        self._watch_began = 0.0  # 0: none stands
+        self._lists = self._watches = self._events = 0
         self._thread = threading.Thread(target=self._run, name=f"kubernetes-{name}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Nothing is delivered any more."""
+        """Nothing is delivered any more, and the thread ends as soon as what it waits for does."""
         self._closed.set()
+        self._client.interrupt()
+
+    def list_again(self) -> None:
+        """Everything is wanted once more. Called by another thread."""
+        self._list_again.set()
+        self._client.interrupt()
 
     def figures(self, now_ns: int) -> SourceFigures:
-        current_ns = now_ns if self._up else self._current_ns
-        counts = (self._lists, self._watches, self._events, self._failures)
-        return SourceFigures(self._up, self._why, current_ns, *counts, self._status)
+        found = self._availability
+        found.look(now_ns)
+        counts = (self._lists, self._watches, self._events, found.failures)
+        return SourceFigures(found.up, found.why, found.heard_ns, *counts, found.status)
 
     # ---- in the thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._closed.is_set():
             step = self._plan.next_step()
+            self._availability.look(time.monotonic_ns())
             try:
                 if isinstance(step, Pause):
                     self._closed.wait(step.seconds)
@@ -100,15 +110,27 @@ class Reflector(Generic[ObjectT]):
                 else:
                     self._watch(step)
             except StreamIdle:  # it is not down before the list fails: some servers send no bookmarks
-                self._plan.stream_was_idle()
-                self._failures += 1
+                self._plan.stream_was_idle(self._lasted_sec())
+                self._availability.was_idle()
             except ApiError as error:
-                self._plan.failed(error.failure)
-                self._went_down(error.failure)
+                self._failed(error.failure)
             except Exception as error:  # rule 2
-                failure = Failure(UNREADABLE, repr(error)[:200])
-                self._plan.failed(failure)
-                self._went_down(failure)
+                self._failed(Failure(UNREADABLE, repr(error)[:200]))
+            self._watch_began = 0.0
+            if self._list_again.is_set():
+                self._list_again.clear()
+                self._plan.start_over()
+                self._availability.was_idle()
+        self._client.close()
+
+    def _lasted_sec(self) -> float:
+        return time.monotonic() - self._watch_began if self._watch_began else 0.0
+
+    def _failed(self, failure: Failure) -> None:
+        if self._list_again.is_set():
+            return  # the stream was interrupted
+        self._plan.failed(failure, self._lasted_sec())
+        self._availability.failed(failure)
 
     def _list(self, step: ListPage) -> None:
         query = {**self._selector, "limit": str(step.limit)}
@@ -117,15 +139,22 @@ class Reflector(Generic[ObjectT]):
         else:
             self._first_page = True
             self._lists += 1
-        raw = self._client.get(f"{self._path}?{urlencode(query)}", METADATA_ONLY.format(list="List"))
+        raw = self._client.get(f"{self._path}?{urlencode(query)}", self.accept.format(list="List"))
         try:
             page = _PAGE.decode(raw)
-            objects = [self._item.decode(item) for item in page.items or ()]
-            last = self._plan.page_came(page.metadata.resource_version, page.metadata.continue_token)
+            meta, items = page.metadata, page.items or ()
+            if not page.kind.endswith("List"):
+                raise ValueError(f"its kind is {page.kind!r}")
+            if len(items) > PAGE_OBJECTS_MAX:
+                raise ValueError(f"a page of {len(items)} objects, {step.limit} were asked for")
+            objects = [self._item.decode(item) for item in items]
+            last = self._plan.page_came(meta.resource_version, meta.continue_token, len(objects))
         except (msgspec.MsgspecError, ValueError) as error:
             raise ApiError(Failure(UNREADABLE, f"a list that is not understood: {error}")) from error
         if not self._closed.is_set():
             self._deliver(Listed(objects, self._first_page, last))
+        if last:
+            self._availability.heard()
         self._first_page = False
 
     def _watch(self, step: Watch) -> None:
@@ -137,19 +166,18 @@ class Reflector(Generic[ObjectT]):
             "timeoutSeconds": str(step.timeout_sec),
         }
         self._watches += 1
-        accept = METADATA_ONLY.format(list="")
+        accept = self.accept.format(list="")
+        whole_sec = step.timeout_sec + self._timing.margin_sec
         for lines in self._client.lines(
-            f"{self._path}?{urlencode(query)}", accept, self._timing.idle_sec, self._went_up
+            f"{self._path}?{urlencode(query)}", accept, self._timing.idle_sec, whole_sec, self._stands
         ):
             for line in lines:
                 self._take(line)
             if self._closed.is_set():
                 return
-        self._plan.stream_ended()
+        self._plan.stream_ended(self._lasted_sec())
 
     def _take(self, line: bytes) -> None:
-        if not line.strip():
-            return
         try:
             event = self._event.decode(line)
         except msgspec.MsgspecError as error:
@@ -159,6 +187,7 @@ class Reflector(Generic[ObjectT]):
         if event.type == ERROR:
             raise self._error_of(line) or ApiError(Failure(UNREADABLE, "an error that is not understood"))
         self._plan.event_came(event.object.metadata.resource_version)
+        self._availability.heard()
         if event.type != BOOKMARK and not self._closed.is_set():
             self._events += 1
             self._deliver(Changed(event.type, event.object))
@@ -172,20 +201,7 @@ class Reflector(Generic[ObjectT]):
             return None
         return ApiError(refusal(error.object.code, error.object.message, None, error.object))
 
-    def _went_up(self) -> None:
-        """A watch stands: what is known is up to date from now on, or will be in a moment."""
-        if not self._up:
-            self._up, self._why, self._status = True, "", 0
-            self._changed()
-
-    def _went_down(self, failure: Failure) -> None:
-        self._failures += 1
-        self._status = failure.status
-        was_up, why_before, self._why = self._up, self._why, failure.why
-        if was_up and failure.status == EXPIRED:
-            self._why = ""  # the server is well, and all is listed again at once
-            return
-        if was_up:
-            self._up, self._current_ns = False, time.monotonic_ns()
-        if was_up or why_before != failure.why:
-            self._changed()
+    def _stands(self) -> None:
+        """The watch: what is known is up to date from now on, or will be in a moment."""
+        self._watch_began = time.monotonic()
+        self._availability.watch_began()

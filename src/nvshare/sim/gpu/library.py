@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from nvshare.runtime.libraries import simulated_driver_places
 from nvshare.sim.gpu.status import NodeStatus, parse_status
 
 NVML_NAME: Final = "libnvidia-ml.so.1"
@@ -25,14 +26,7 @@ class LibraryMissingError(SimulatorError):
 def library_directory() -> Path:
     """Where the simulated libraries are: $NVSHARE_SIM_LIB, the package, or the repository's build."""
     wanted = os.environ.get("NVSHARE_SIM_LIB")
-    places = (
-        [Path(wanted)]
-        if wanted
-        else [
-            Path(__file__).resolve().parents[2] / "lib" / "simgpu",
-            Path(__file__).resolve().parents[4] / "build" / "simgpu",
-        ]
-    )
+    places = [Path(wanted)] if wanted else simulated_driver_places()
     for place in places:
         if (place / NVML_NAME).exists():
             return place

@@ -145,6 +145,18 @@ def _review(plural: str, kind: str, group: str) -> Resource:
     )
 
 
+def _of_rights(plural: str, kind: str, empty: str) -> Resource:
+    group = "rbac.authorization.k8s.io"
+    return Resource(plural=plural, kind=kind, group=group, namespaced=False, subresources=(), empty=empty)
+
+
+def _of_prometheus(plural: str, kind: str) -> Resource:
+    """Of the Prometheus operator."""
+    return Resource(
+        plural=plural, kind=kind, group="monitoring.coreos.com", subresources=(), empty='"spec":{}'
+    )
+
+
 DAEMON_SETS: Final = Resource(
     plural="daemonsets",
     kind="DaemonSet",
@@ -178,6 +190,18 @@ RESOURCES: Final = (
     DAEMON_SETS,
     BUDGETS,
     Resource(plural="leases", kind="Lease", group="coordination.k8s.io", subresources=(), empty='"spec":{}'),
+    Resource(
+        plural="networkpolicies",
+        kind="NetworkPolicy",
+        group="networking.k8s.io",
+        short_names=("netpol",),
+        subresources=(),
+        empty='"spec":{"podSelector":{}}',
+    ),
+    _of_rights("clusterroles", "ClusterRole", '"rules":null'),
+    _of_rights("clusterrolebindings", "ClusterRoleBinding", '"roleRef":{"apiGroup":"","kind":"","name":""}'),
+    _of_prometheus("podmonitors", "PodMonitor"),
+    _of_prometheus("prometheusrules", "PrometheusRule"),
     _review("selfsubjectaccessreviews", "SelfSubjectAccessReview", "authorization.k8s.io"),
     _review("subjectaccessreviews", "SubjectAccessReview", "authorization.k8s.io"),
     _review("tokenreviews", "TokenReview", "authentication.k8s.io"),

@@ -1,4 +1,4 @@
-"""Finds the library that programs are started with."""
+"""Finds the library that programs are started with, and the simulated driver."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def interposer_library() -> Path:
         f"no {INTERPOSER} in {' or '.join(str(place.parent) for place in places)}:"
         " install the package with a C compiler at hand, or run `make interposer` in the repository"
     )
+
+
+SIMULATED_DRIVER_FILES: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
+
+
+def simulated_driver_places() -> list[Path]:
+    """Where the simulated driver may be: the package, and the repository's build."""
+    return [_PACKAGE / "lib" / "simgpu", _PACKAGE.parents[1] / "build" / "simgpu"]

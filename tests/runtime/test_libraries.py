@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nvshare.local import libraries
+from nvshare.runtime import libraries
 
 
 @pytest.fixture

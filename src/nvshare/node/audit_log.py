@@ -15,7 +15,7 @@ from nvshare.runtime import logs
 LOGGED_AGAIN_NS: Final = 10_000_000_000
 
 
-class HealthWatch:
+class AuditLog:
     def __init__(self, health: Health) -> None:
         self._health = health
         self._counts_logged = (0, 0)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nvshare.core.audit import SAMPLED, Checking, Health
+from nvshare.node.audit_log import LOGGED_AGAIN_NS, AuditLog
 from nvshare.node.config import load
 from nvshare.node.daemon import how_checked
-from nvshare.node.health import LOGGED_AGAIN_NS, HealthWatch
 from nvshare.runtime import logs
 from nvshare.wire.codec import encode
 from nvshare.wire.dialects import V3
@@ -50,7 +50,7 @@ def test_books_are_audited_as_the_setting_says_and_never_fatally() -> None:
 def test_a_new_fault_is_reported_at_once_and_an_old_one_now_and_then(kept: Kept) -> None:
     up_ns = 100 * LOGGED_AGAIN_NS
     health = Health()
-    watch = HealthWatch(health)
+    watch = AuditLog(health)
     watch.look(up_ns + 1)
     assert kept.fields == []
     health.books_wrong, health.last_fault = 1, "3 != 4"
