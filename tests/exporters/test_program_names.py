@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nvshare.exporters.scheduler.client import _joined, _Row
 from nvshare.exporters.scheduler.merged_counters import FORGET_NS, MergedCounters
@@ -128,7 +128,7 @@ def test_sums_of_one_name_never_go_back() -> None:
 
 def row(pod: str, nvml_bytes: int | None) -> _Row:
     """Of a program whose every figure is 20."""
-    figures = dict.fromkeys(_Row._fields[4:], 20) | {"nvml_bytes": nvml_bytes}
+    figures: dict[str, Any] = dict.fromkeys(_Row._fields[4:], 20) | {"nvml_bytes": nvml_bytes}
     return _Row(("", pod, "1", "GPU-a"), "0", "7", "none", **figures)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -10,6 +12,11 @@ from nvshare.node.bounds import FIGURE_MAX
 from nvshare.node.checkpoint_repair import fit_totals, usable_rows
 
 NOTHING = PodTotals(0, 0, 0, 0, (0, 0), 0, 0, 0)
+
+
+def with_figure(name: str, figure: int) -> PodTotals:
+    changed: dict[str, Any] = {name: figure}
+    return NOTHING._replace(**changed)
 
 
 def complaints(totals: PodTotals) -> list[str]:
@@ -21,7 +28,7 @@ def complaints(totals: PodTotals) -> list[str]:
 
 @pytest.mark.parametrize("name", ["gpu_time_ns", "billed_ns", "wait_sum_ns", "late_drains", "overlap_ns"])
 def test_what_is_exported_as_a_counter_is_never_below_zero(name: str) -> None:
-    below = NOTHING._replace(**{name: -1})
+    below = with_figure(name, -1)
     assert complaints(below) == [f"departed: {name} -1 is not within 0 to {FIGURE_MAX}"]
     assert fit_totals(below) == NOTHING
 
@@ -29,7 +36,7 @@ def test_what_is_exported_as_a_counter_is_never_below_zero(name: str) -> None:
 @pytest.mark.parametrize("name", ["entitled_ns", "last_worked_ns", "left_ns"])
 def test_what_may_be_below_zero_stays_so(name: str) -> None:
     """Times are those of a clock, which may have begun later."""
-    below = NOTHING._replace(**{name: -1})
+    below = with_figure(name, -1)
     assert complaints(below) == []
     assert fit_totals(below) == below
 
