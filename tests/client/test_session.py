@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvshare.client.gpu_turns import GAP_NS, IDLE_NS
+from nvshare.client.gpu_turns import GAP_NS, IDLE_NS, REPORT_EVERY_NS
 from nvshare.client.link import Phase
 from nvshare.client.session import KEEP_ALIVE_NS, SILENCE_NS
 from nvshare.wire.codec import format_client_id
@@ -331,3 +331,41 @@ def test_a_daemon_that_ends_releases_clients_that_wait() -> None:
     talk.connect()
     talk.tell(T.RESUMED, 99, id=7)
     assert not talk.session.turns.may_enter(), "there is a daemon again"
+
+
+def test_a_quota_is_kept_by_rests_only_while_no_daemon_enforces_it() -> None:
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.now_ns += 30_000_000
+    talk.session.turns.leave(talk.now_ns)
+    talk.session.wait(talk.now_ns)
+    assert talk.session.turns.enter(talk.now_ns), "the daemon drops it when its turn is over"
+    talk.now_ns += 30_000_000
+    talk.session.disconnected(talk.now_ns)
+    talk.session.turns.leave(talk.now_ns)
+    talk.session.wait(talk.now_ns)
+    talk.now_ns += 69_000_000
+    assert not talk.session.turns.enter(talk.now_ns)
+    talk.now_ns += 1_000_000
+    assert talk.session.turns.enter(talk.now_ns), "30 of 100 ms are 30 %"
+
+
+def test_a_block_that_runs_for_long_is_reported_as_work_and_not_as_a_gap() -> None:
+    talk = Talk()
+    talk.register()
+    talk.hold()
+    talk.pass_time(REPORT_EVERY_NS)
+    [busy] = talk.said()
+    assert (busy.type, *busy.arguments[:2]) == (T.BUSY, REPORT_EVERY_NS, 0)
+
+
+def test_silence_counts_from_the_first_question() -> None:
+    talk = Talk()
+    talk.register()
+    talk.session.wait(talk.now_ns)
+    talk.pass_time(SILENCE_NS - 1)
+    talk.session.wait(talk.now_ns)
+    assert not talk.session.link.ungated
+    talk.pass_time(1)
+    assert talk.session.link.ungated

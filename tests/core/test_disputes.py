@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from nvshare.core import events
-from nvshare.core.disputes import TRUSTED_DISPUTES
+from nvshare.core.disputes import TRUSTED_DISPUTES, Trust
 from tests.core.bench import GPU, MS, Bench
 from tests.samples import seeds
 
@@ -307,3 +307,11 @@ def test_many_processes_that_nvml_sees_nothing_of_excuse_no_lie() -> None:
         bench.do(events.WorkSampled(GPU, bench.now_ns, told))
     tenant = bench.scheduler.gpus[GPU].tenants["pod"]
     assert tenant.figures.disputes > TRUSTED_DISPUTES
+
+
+def test_what_was_billed_before_the_first_sample_covers_it_makes_no_dispute() -> None:
+    """The first sample is 900 ms old when it comes, and the second covers those, too."""
+    trust = Trust()
+    assert trust.pass_to(1000 * MS, 1900 * MS) == -1
+    assert trust.pass_to(2900 * MS, 2900 * MS) == 1900 * MS
+    assert trust.add(900 * MS, 0, 100 * MS) == 0, "it worked for 1900 ms, of which 1000 were billed since"

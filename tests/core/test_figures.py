@@ -324,3 +324,14 @@ def test_buckets_and_shared_time() -> None:
     for tally in tallies:
         tally.end_work(crowd, 999_999_999)
     assert sum(tally.part_ns for tally in tallies) == 999_999_999
+
+
+def test_who_waits_for_anothers_turn_is_not_throttled() -> None:
+    bench = Bench()
+    for key, pod in ((1, "holds"), (2, "waits")):
+        bench.client(key, pod, 50)
+        bench.do(events.LockRequested(key))
+    bench.pass_ms(100)
+    copy, waits = bench.of("waits")
+    assert waits.queued
+    assert copy.throttled_ns(waits) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nvshare.core import events
-from nvshare.core.books.gpu_time import EXACT_MAX, MOST_SLOTS, SLOT_NS, SLOTS_REPORTED
+from nvshare.core.books.gpu_time import EXACT_MAX, MOST_SLOTS, SLOT_NS, SLOTS_REPORTED, TALLY_NS
 from nvshare.core.books.time_slots import parts
 from tests.core.bench import GPU, MS, SECOND, Bench
 
@@ -179,6 +179,19 @@ def test_a_client_that_cannot_report_has_what_nvml_reports_or_what_it_held() -> 
     assert gpu_time_ms(bench, "p1") == 200
 
 
+def test_what_a_client_held_since_nvml_last_reported_is_left_to_its_next_report() -> None:
+    bench = Bench()
+    bench.now_ns += 100 * SECOND
+    bench.do(events.ClientRegistered(1, "p1", GPU, 2))
+    bench.do(events.LockRequested(1))
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 0),)))
+    bench.pass_ms(500)
+    bench.do(events.LockReleased(1))
+    assert gpu_time_ms(bench, "p1") == 0
+    bench.do(events.WorkSampled(GPU, bench.now_ns, ((1, 40 * MS),)))
+    assert gpu_time_ms(bench, "p1") == 40
+
+
 def test_scheduling_off_stops_no_figure() -> None:
     bench = Bench()
     together(bench, 1)
@@ -339,3 +352,15 @@ def test_a_program_that_nvml_forgets_stands_still_no_longer_than_ten_seconds() -
     older.run(12_000, nvml=False)
     [shown_ms] = older.end()
     assert 2000 < shown_ms <= 13_000
+
+
+def test_the_daemon_is_woken_to_divide_work_that_was_reported_last() -> None:
+    """The daemon sets its timer only if the bound of the next deadline is before it."""
+    bench = Bench()
+    together(bench, 2)
+    bench.pass_ms(100)
+    report(bench, 1, 50 * MS, 1)
+    bound_ns = bench.scheduler.deadline_bound_ns
+    due_ns = bench.scheduler.next_deadline_ns()
+    assert due_ns is not None
+    assert bound_ns <= due_ns <= bench.now_ns + TALLY_NS

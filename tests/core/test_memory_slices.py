@@ -197,3 +197,37 @@ def test_it_is_told_in_about_how_long_a_slice_comes(percent: int, gib: int) -> N
             promised.clear()
             waits += 1
         clients.run(SECOND)
+
+
+def test_time_that_a_quota_leaves_is_borrowed_from_outside() -> None:
+    """The one inside may not run beyond its quota, and both would stand still."""
+    clients = Clients(checking=SAMPLED)
+    clients.limit("borrows", 20, share=True)
+    clients.limit("capped", 30)
+    for pod in ("borrows", "capped"):
+        clients.ask(clients.register(pod, used_bytes=9 * GIB))
+    had = clients.percents(600 * SECOND)
+    assert had["borrows"] > 60, f"{had}"
+    assert sum(had.values()) == pytest.approx(100, abs=0.001), "at once, not when somebody looks again"
+
+
+def test_memory_of_one_that_let_go_late_is_given_to_one_outside_at_once() -> None:
+    clients = Clients()
+    hangs = clients.register("hangs", used_bytes=8 * GIB, drain_ns=1 << 60, always_busy=False)
+    other = clients.register("other", used_bytes=6 * GIB)
+    founder = clients.register("founder", used_bytes=4 * GIB)
+    for key in (hangs, other, founder):
+        clients.ask(key)
+    while not clients.here[founder].holds:
+        clients.run(100 * MS)
+    assert clients.holders() == {"hangs", "founder"}, "the other does not fit beside the two"
+    assert effects.MemoryAvailable(other) in clients.release(hangs)
+
+
+def test_what_a_tenant_without_a_quota_used_alone_is_not_owed() -> None:
+    clients = Clients(checking=SAMPLED)
+    clients.ask(clients.register("alone", used_bytes=9 * GIB))
+    clients.run(100 * SECOND)
+    clients.ask(clients.register("outside", used_bytes=9 * GIB))
+    had = clients.percents(360 * SECOND)
+    assert abs(had["alone"] - 50) <= 2 * WITHIN_POINTS, f"{had}"

@@ -8,6 +8,7 @@ import pytest
 
 from nvshare.core import events
 from nvshare.core.audit import SAMPLED, Checking
+from nvshare.core.books.owner_debts import OwnerDebts
 
 from .clients import MS, SECOND, Client, Clients
 
@@ -164,3 +165,11 @@ def test_an_old_client_with_a_small_quota_is_waited_for_no_longer_than_that_allo
     had = worst_percents(clients, keys, 60)
     assert had[0] >= 57.5
     assert had[1] >= 28.5
+
+
+def test_a_debt_is_where_it_was_on_a_clock_that_slipped_since() -> None:
+    debts = OwnerDebts()
+    debts.note("uid:1000", 100 * MS, 30 * MS, 0)
+    assert debts.begins_at("uid:1000", 30 * MS) == 100 * MS
+    assert debts.begins_at("uid:1000", 50 * MS) == 80 * MS
+    assert debts.begins_at("uid:1001", 50 * MS) < 0

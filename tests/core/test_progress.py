@@ -8,7 +8,7 @@ from nvshare.core import events
 from nvshare.core.audit import EVERY_EVENT, SAMPLED
 from nvshare.core.settings import Settings
 
-from .clients import MS, SECOND, Clients
+from .clients import MS, NEVER_NS, SECOND, Clients
 
 HANGS_NS = 1 << 60
 """A drain that does not end: a kernel that spins."""
@@ -173,3 +173,94 @@ def test_a_pod_that_does_not_work_on_another_gpu_is_held_to_its_quota(holds: boo
     seconds = [sampled_second() for _ in range(30)]
     assert sum(got.get("late", 0) for got in seconds) / 30 <= 15
     assert sum(got.get("neighbour", 0) for got in seconds) / 30 == pytest.approx(60, abs=2)
+
+
+def test_one_that_drains_late_and_owes_little_does_not_wait_for_its_quota() -> None:
+    """Its kernel may spin for a thread that waits at its gate, so it is let in beside the other one."""
+    clients = Clients()
+    clients.limit("late", 10)
+    clients.limit("other", 90)
+    late, other = clients.register("late", drain_ns=600 * MS), clients.register("other")
+    for key in (late, other):
+        clients.ask(key)
+    clients.run(3 * SECOND)
+    while clients.here[late].holds:
+        clients.run(MS)
+    assert -5 * SECOND < clients.tenant("late").lag_ns < -SECOND, (
+        "its quota would let it wait for ten times that"
+    )
+    clients.run(600 * MS)
+    assert clients.holders() == {"late", "other"}
+
+
+def test_a_thread_of_an_older_version_is_let_in_while_another_hangs() -> None:
+    """The hanging one cannot be called back, and may wait for just that thread."""
+    clients = Clients()
+    clients.limit("pod", 50)
+    clients.limit("other", 50)
+    hangs = clients.register("pod", version=2, drain_ns=HANGS_NS)
+    thread, other = clients.register("pod", version=2), clients.register("other")
+    for key in (hangs, other):
+        clients.ask(key)
+    while not clients.here[other].holds:
+        clients.run(MS)
+    assert clients.here[hangs].holds, "it hangs"
+    clients.ask(thread)
+    while not clients.here[thread].holds:
+        assert clients.now_ns - clients.here[thread].asked_ns < SECOND
+        clients.run(MS)
+
+
+@pytest.mark.parametrize(("usual_ms", "grace_ms"), [(10, 500), (150, 600), (400, 1000)])
+def test_the_grace_grows_with_the_usual_drain_within_bounds(usual_ms: int, grace_ms: int) -> None:
+    clients = Clients()
+    clients.limit("slow", 50)
+    clients.limit("other", 50)
+    slow, other = clients.register("slow", drain_ns=usual_ms * MS), clients.register("other")
+    for key in (slow, other):
+        clients.ask(key)
+    clients.run(20 * SECOND)
+    while not clients.here[slow].holds:
+        clients.run(MS)
+    clients.here[slow].drain_ns = HANGS_NS
+    dropped_ns = clients.here[slow].granted_ns
+    while not clients.here[other].holds:
+        if clients.here[slow].release_ns > HANGS_NS:
+            dropped_ns = clients.here[slow].release_ns - HANGS_NS
+        clients.run(MS)
+    graced_ms = (clients.here[other].granted_ns - dropped_ns) / MS
+    assert graced_ms == pytest.approx(grace_ms, rel=0.05)
+
+
+def test_a_thread_of_a_client_that_hangs_is_let_in_again_and_again() -> None:
+    clients = Clients()
+    clients.limit("pod", 50)
+    clients.limit("other", 50)
+    hangs, other = clients.register("pod", drain_ns=HANGS_NS), clients.register("other")
+    for key in (hangs, other):
+        clients.ask(key)
+    while not clients.here[other].holds:
+        clients.run(MS)
+    for _ in range(3):
+        while clients.here[hangs].release_ns < HANGS_NS or clients.here[hangs].release_ns == NEVER_NS:
+            clients.run(MS)
+        clients.ask(hangs)
+        while clients.here[hangs].wants:
+            assert clients.now_ns - clients.here[hangs].asked_ns < SECOND
+            clients.run(MS)
+
+
+def test_one_that_drained_late_is_waited_for_again_when_it_drains_in_time() -> None:
+    clients = Clients()
+    clients.limit("slow", 2)
+    clients.limit("other", 98)
+    slow, other = clients.register("slow", drain_ns=800 * MS), clients.register("other")
+    for key in (slow, other):
+        clients.ask(key)
+    while len(clients.holders()) < 2:
+        clients.run(MS)
+    clients.here[slow].drain_ns = 2 * MS
+    clients.run(30 * SECOND)
+    for _ in range(1000):
+        clients.run(MS)
+        assert len(clients.holders()) < 2

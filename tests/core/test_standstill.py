@@ -6,6 +6,7 @@ import pytest
 
 from nvshare.core import effects, events
 from nvshare.core.books.pace import TURN_MAX_NS
+from nvshare.core.habits import Habits
 from nvshare.core.settings import Settings
 
 from .clients import GIB, MS, SECOND, Clients
@@ -236,3 +237,12 @@ def test_it_is_not_its_quota_that_kept_a_tenant_waiting() -> None:
     clients.stand_still(STANDSTILL_NS)
     clients.run(SECOND)
     assert figures.throttled_ns - before_ns <= 2 * SECOND
+
+
+def test_who_was_never_served_is_not_served_by_a_standstill() -> None:
+    habits = Habits()
+    habits.exclude_standstill(3 * SECOND, 5 * SECOND)
+    assert habits.served_ns == 0
+    habits.note_served(5 * SECOND)
+    habits.exclude_standstill(3 * SECOND, 9 * SECOND)
+    assert habits.served_ns == 8 * SECOND

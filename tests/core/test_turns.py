@@ -355,3 +355,85 @@ def test_queues_are_kept_short_while_somebody_waits_for_memory() -> None:
     assert model.core.clients[second].hints & LIMITED_PRESENT, "the other now waits"
     model.step(events.ProcessGone(first))
     assert not model.core.clients[second].hints & LIMITED_PRESENT
+
+
+def test_turns_are_longer_as_soon_as_handing_over_is_known_to_cost_more() -> None:
+    pace = Model().gpu().pace
+    before_ns = pace.turn_ns
+    pace.learn_dead(10 * MS)
+    assert pace.turn_ns > before_ns
+
+
+@pytest.mark.parametrize(
+    ("held_ms", "unused_us", "paused", "learned"),
+    [
+        (20, 2000, False, True),
+        (20, 2000, True, False),
+        (6, 2000, False, False),
+        (120, 24_000, False, False),
+    ],
+    ids=["handing over", "it paused", "its own gaps", "more than handing over can cost"],
+)
+def test_what_handing_over_costs_is_learned_from_turns_without_gaps(
+    held_ms: int, unused_us: int, paused: bool, learned: bool
+) -> None:
+    model = Model(gpus=1)
+    model.limit("a", 50)
+    key = model.register("a")
+    dead_ns, busy_ns = model.gpu().pace.dead_ns, held_ms * MS - 1000 * unused_us
+    model.request(key)
+    if paused:
+        model.step(events.BusyReported(key, busy_ns, 1000 * unused_us), held_ms * MS)
+    else:
+        model.step(events.LockReleased(key, busy_ns), held_ms * MS)
+    assert (model.gpu().pace.dead_ns != dead_ns) is learned
+
+
+def test_how_much_of_its_turns_a_tenant_uses_is_learned_both_ways() -> None:
+    model = Model(gpus=1)
+    model.limit("a", 50)
+    key, busy_ns, found = model.register("a"), 0, []
+    for used_ms in (10, 10, 10, 20, 20, 20):
+        model.pass_time(200 * MS)
+        model.request(key)
+        busy_ns += used_ms * MS
+        model.step(events.LockReleased(key, busy_ns), 20 * MS)
+        found.append(model.tenant("a").account.duty_percent)
+    assert found[0] > found[1] > found[2] < found[3] < found[4] < found[5]
+
+
+def test_when_a_turn_with_gaps_ends_does_not_depend_on_how_often_it_is_computed() -> None:
+    model = Model(gpus=1)
+    model.limit("gappy", 30)
+    key, busy_ns = model.register("gappy"), 0
+    for _ in range(10):  # half of each hold is used
+        model.request(key)
+        busy_ns += 10 * MS
+        model.step(events.LockReleased(key, busy_ns), 20 * MS)
+        model.pass_time(SECOND)
+    model.request(key)
+    model.pass_time(10 * MS)
+    first_ns = model.core.next_deadline_ns()
+    assert first_ns is not None
+    model.step(events.LimitsSet("gappy", "ctl", GIB, 30), (first_ns - model.now_ns) * 3 // 4)
+    again_ns = model.core.next_deadline_ns()
+    assert again_ns is not None
+    assert abs(again_ns - first_ns) <= MS, f"{(again_ns - first_ns) / MS} ms"
+
+
+def test_a_tenant_that_filled_gaps_keeps_its_queue_short_no_longer_than_they_last() -> None:
+    model = Model(gpus=1)
+    model.limit("gappy", 50)
+    gappy, small, busy_ns = model.register("gappy"), model.register("small"), 0
+    model.request(small)
+    model.step(events.LockReleased(small, MS, kernel_ns=100_000), MS)
+    for _ in range(10):  # half of each hold is used
+        model.pass_time(100 * MS)
+        model.request(gappy)
+        busy_ns += 10 * MS
+        model.step(events.LockReleased(gappy, busy_ns), 20 * MS)
+    model.pass_time(100 * MS)
+    model.request(gappy)
+    assert effects.SendHints(small, False, True, True) in model.request(small)
+    ended = model.step(events.LockReleased(gappy, busy_ns + 10 * MS), 20 * MS)
+    assert effects.SendHints(small, False, True, False) in ended

@@ -153,10 +153,12 @@ def test_a_lost_gpu_ends_its_series_and_returns(place: Path) -> None:
         assert seen.value("nvshare_gpu_last_xid", gpu_uuid=lost) == 79
         assert seen.value("nvshare_source_up", source=lost) == 0
         assert gpu_series(after, kept) == gpu_series(before, kept)
+        node.daemon.wait_words("a GPU cannot be read: its figures are missing source=gpu-0")
         assert after.value("nvshare_nvml_up") == after.value("nvshare_source_up", source=kept) == 1
         node.sim.fault("back", "0")
         back = node.wait_scrape(lambda s: s.value("nvshare_source_up", source=lost) == 1)
         assert gpu_series(back, lost) == gpu_series(before, lost)
+        node.daemon.wait_words("GPU figures are back source=gpu-0")
         assert back.value("nvshare_gpu_xid_errors_total", gpu_uuid=lost) == 1, "the same one"
 
 
@@ -171,6 +173,7 @@ def test_nvml_goes_and_comes_without_a_restart(node: MetricsNode) -> None:
             assert not down.series("nvshare_gpu_")
             assert down.series("nvshare_scheduler_") == before.series("nvshare_scheduler_")
             assert down.value("nvshare_source_up", source=uuid) == 0
+            node.daemon.wait_words("NVML does not answer: GPU figures are missing")
             node.sim.fault(end)
         up = node.wait_scrape(lambda s: s.value("nvshare_nvml_up") == 1 and bool(s.of("nvshare_gpu_info")))
         assert up.series() == before.series()

@@ -124,3 +124,17 @@ def test_those_that_have_gone_are_forgotten() -> None:
     assert [gone.client for gone in processes.gone(2, "GPU-0", SECOND)] == [2]
     assert processes.gone(2, "GPU-1", SECOND) == []
     assert processes.gone(2, "GPU-0", SECOND + KEPT_NS + 1) == []
+
+
+@pytest.mark.parametrize("worked", [None, Worked(2 * SECOND, SECOND, True, {999: SECOND})])
+def test_processes_that_are_no_clients_and_cards_that_do_not_say_who_worked_are_taken(
+    worked: Worked | None,
+) -> None:
+    node = Node(1)
+    [member] = node.members.values()
+    listed = tuple(ProcessReading(pid, 5, "", 300 << 20, 1) for pid in (999, member.process.pid))
+    node.now_ns += SECOND
+    reading = GpuReading(member.gpu, 0, node.now_ns, used_bytes=8 << 30, processes=listed, worked=worked)
+    for _ in node.intake.steps(reading):
+        pass
+    assert node.intake.overheads.baselines == {1: 300 << 20}

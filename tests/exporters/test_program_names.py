@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from nvshare.exporters.scheduler.client import _joined, _Row
 from nvshare.exporters.scheduler.merged_counters import FORGET_NS, MergedCounters
 from nvshare.exporters.scheduler.program_names import NAMES_MAX, NAMES_PER_USER, ProgramNames
 from tests.exporters.node import MetricsNode, metrics_node
@@ -123,3 +124,21 @@ def test_sums_of_one_name_never_go_back() -> None:
     list(joined.forgetting(3 * FORGET_NS))
     joined.add(("p3", "GPU-a"), labels, (1, 1), 3 * FORGET_NS)
     assert joined.sum_of(labels) == [1, 1], "a name that was gone begins anew"
+
+
+def row(pod: str, nvml_bytes: int | None) -> _Row:
+    """Of a program whose every figure is 20."""
+    figures: dict[str, Any] = dict.fromkeys(_Row._fields[4:], 20) | {"nvml_bytes": nvml_bytes}
+    return _Row(("", pod, "1", "GPU-a"), "0", "7", "none", **figures)
+
+
+def test_figures_of_one_name_are_added_up_if_all_are_known() -> None:
+    program, pod = "process:0/x", "job"
+    [of_pod, joined] = _joined([row(program, 20), row(pod, 20), row(program, 30), row(program, 40)])
+    assert of_pod == row(pod, 20)
+    yes_or_no = ("exceeded", "throttled", "pending_drop", "unresponsive")
+    assert {name: getattr(joined, name) for name in _Row._fields[4:]} == {
+        name: 90 if name == "nvml_bytes" else 20 if name in yes_or_no else 60 for name in _Row._fields[4:]
+    }
+    [joined] = _joined([row(program, 20), row(program, None), row(program, 40)])
+    assert joined.nvml_bytes is None

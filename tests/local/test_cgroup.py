@@ -12,19 +12,13 @@ import pytest
 from nvshare.client.control import NoDaemon
 from nvshare.local import cgroup
 from nvshare.local.cgroup import own_directory
-from nvshare.pods.cgroup_mounts import Hierarchy, hierarchies
+from nvshare.pods.cgroup_mounts import hierarchies
 from nvshare.pods.cgroups import RUN_PREFIX
 from nvshare.pods.peer import process_of
 from tests.local.harness import Place, gone, read_line, wait_until
 from tests.node.harness import PATIENCE_SEC
+from tests.pods.test_cgroup_mounts import MOUNTS
 
-MOUNTS = """\
-36 25 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
-38 25 0:32 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids
-37 25 0:31 /box /sys/fs/cgroup/freezer rw shared:9 - cgroup cgroup rw,freezer
-40 25 0:34 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
-41 25 0:35 / /proc rw - proc proc rw
-"""
 # Two GPU programs of one job: one at once, the other when a line comes; each says when it is registered.
 JOB = """
 import os, sys
@@ -38,14 +32,6 @@ with Client(gpu, pod=f"claimed-{first}") as client:
     print("registered", os.getpid(), flush=True)
     sys.stdin.read()
 """
-
-
-def test_the_quietest_hierarchy_is_taken() -> None:
-    v2 = Hierarchy("", Path("/sys/fs/cgroup/unified"), "/")
-    freezer = Hierarchy("freezer", Path("/sys/fs/cgroup/freezer"), "/box")
-    pids = Hierarchy("pids", Path("/sys/fs/cgroup/pids"), "/")
-    assert hierarchies(MOUNTS) == [v2, freezer, pids]
-    assert hierarchies("nonsense\n - \n") == []
 
 
 def test_our_own_directory() -> None:

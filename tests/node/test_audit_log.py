@@ -48,22 +48,23 @@ def test_books_are_audited_as_the_setting_says_and_never_fatally() -> None:
 
 
 def test_a_new_fault_is_reported_at_once_and_an_old_one_now_and_then(kept: Kept) -> None:
+    up_ns = 100 * LOGGED_AGAIN_NS
     health = Health()
     watch = AuditLog(health)
-    watch.look(1)
+    watch.look(up_ns + 1)
     assert kept.fields == []
     health.books_wrong, health.last_fault = 1, "3 != 4"
-    watch.look(2)
-    for now_ns in range(3, 100):
+    watch.look(up_ns + 2)
+    for now_ns in range(up_ns + 3, up_ns + 100):
         health.books_wrong += 1
         watch.look(now_ns)
     assert kept.fields == [{"fault": "3 != 4", "books_wrong": 1, "clock_went_back": 0}]
     health.clock_went_back, health.last_fault = 1, "time went back"
-    watch.look(100)
+    watch.look(up_ns + 100)
     assert kept.fields[1:] == [{"fault": "time went back", "books_wrong": 98, "clock_went_back": 1}]
     health.clock_went_back = 7
-    watch.look(100 + LOGGED_AGAIN_NS)
-    watch.look(100 + 3 * LOGGED_AGAIN_NS)
+    watch.look(up_ns + 100 + LOGGED_AGAIN_NS)
+    watch.look(up_ns + 100 + 3 * LOGGED_AGAIN_NS)
     assert kept.fields[2:] == [{"fault": "time went back", "books_wrong": 98, "clock_went_back": 7}]
 
 

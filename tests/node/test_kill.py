@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import ctypes
 import fcntl
 import json
@@ -21,13 +22,18 @@ from pathlib import Path
 import pytest
 
 from nvshare.client.control import ControlClient, Rejected
-from nvshare.node.termination import send
+from nvshare.core.scheduler import Scheduler
+from nvshare.node.counters import Counters
+from nvshare.node.dispatcher import Dispatcher
+from nvshare.node.member import Member
+from nvshare.node.termination import Terminations, send
 from nvshare.pods.peer import Process, process_of
 from tests.hostile.strangers import NOBODY, stranger
 from tests.node.commands import ctl
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, gpu_key, in_child, running
 
 PR_SET_NAME = 15
+SECOND = 1_000_000_000
 
 
 def client_of(
@@ -378,3 +384,53 @@ def test_a_request_that_the_end_of_the_daemon_interrupts_hears_of_it(open_path: 
                 answer += data
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"the daemon ends" in answer
+
+
+def test_a_process_that_has_just_ended_by_itself_was_not_ended_by_us() -> None:
+    """Its client is still here, since nobody has read the end of its connection yet."""
+
+    async def live(members: dict[int, Member]) -> list[str]:
+        dispatcher = Dispatcher(Scheduler(), asyncio.get_running_loop(), Counters())
+        terminations = Terminations(dispatcher, members, {}, ending_max=3)
+        processes = [member.process for member in members.values()]
+        outcomes = await terminations.end(set(processes), grace_sec=PATIENCE_SEC)
+        assert dispatcher.counters.killed["operator"] == 2
+        return [outcomes[process] for process in processes]
+
+    children = [in_child(signal.pause) for _ in range(3)]
+    members: dict[int, Member] = {}
+    try:
+        for key, pid in enumerate(children, start=1):
+            process = process_of(pid)
+            assert process is not None
+            members[key] = Member(key, process, 0, False, "web", gpu_key(), 1, os.pidfd_open(pid))
+        os.kill(children[-1], signal.SIGKILL)
+        assert ended_by(children[-1]) == signal.SIGKILL
+        assert asyncio.run(live(members)) == ["terminated", "terminated", "gone"]
+    finally:
+        for member in members.values():
+            os.close(member.pidfd)
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def test_an_unresponsive_client_is_reported_once_until_it_has_responded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The core repeats itself twice a second, for as long as the client does not respond."""
+    now_ns = 100 * SECOND
+    loop = asyncio.new_event_loop()
+    try:
+        dispatcher = Dispatcher(Scheduler(), loop, Counters(), clock=lambda: now_ns)
+        member = Member(1, Process(2, 3), 0, False, "web", gpu_key(), 1, -1)
+        terminations = Terminations(dispatcher, {1: member}, {}, ending_max=1)
+        for passed_ns in (0, *[SECOND // 2] * 20):
+            now_ns += passed_ns
+            terminations.unresponsive(1)
+        assert caplog.messages == ["client unresponsive"]
+        now_ns += 6 * SECOND
+        terminations.unresponsive(1)
+        assert len(caplog.messages) == 2
+    finally:
+        loop.close()

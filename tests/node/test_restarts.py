@@ -155,6 +155,8 @@ def test_nothing_exclusive_is_granted_until_all_are_back(daemon: DaemonProcess) 
     daemon.kill()
     daemon.start()
     assert daemon.status()["expected_back"] == 2
+    [awaited] = daemon.control.ask("GET", "/v1/tenants/holder")["expected_back"]
+    assert awaited["pod"] == "default/holder"
     back = daemon.connect()
     assert back.resume(other, request_seq=1).type is T.RESUMED
     back.round_trip()

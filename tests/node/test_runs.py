@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -13,9 +14,15 @@ from typing import Any
 import pytest
 
 from nvshare.client.control import ControlClient, NotPermitted, Rejected
+from nvshare.core.scheduler import Scheduler
 from nvshare.node import checkpoint
+from nvshare.node.counters import Counters
+from nvshare.node.dispatcher import Dispatcher
+from nvshare.node.runs import Runs
+from nvshare.pods.peer import process_of
+from nvshare.pods.tenancy import Run, Tenancy
 from tests.hostile.strangers import stranger
-from tests.node.harness import DaemonProcess, Raw, gpu_key, running
+from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, gpu_key, running
 
 WORKER = """
 import sys
@@ -218,3 +225,31 @@ def test_who_becomes_root_leaves_the_users_run(open_path: Path, uid: int, percen
             [row] = daemon.control.ask("GET", "/v1/clients")["clients"]
             pod = f"user-{USER}/mine" if uid else f"process:{pid}:"
             assert (row["pod"].startswith(pod), row["core_percent"]) == (True, percent)
+
+
+def test_a_run_of_the_previous_daemon_counts_until_its_process_ends() -> None:
+    async def live(child: subprocess.Popen[bytes]) -> None:
+        over = asyncio.Event()
+        tenancy = Tenancy()
+        dispatcher = Dispatcher(Scheduler(), asyncio.get_running_loop(), Counters())
+        runs = Runs(dispatcher, tenancy, lambda _: False, lambda _pod, _sources: over.set())
+        process = process_of(child.pid)
+        assert process is not None
+        runs.restore(process, Run("default/job"))
+        await asyncio.sleep(0)
+        assert tenancy.runs() == {process: Run("default/job")}
+        assert not over.is_set()
+        child.kill()
+        await asyncio.wait_for(over.wait(), PATIENCE_SEC)
+        assert tenancy.runs() == {}
+        child.wait()
+        over.clear()
+        runs.restore(process, Run("default/job"))
+        assert over.is_set(), "it has ended meanwhile"
+        assert tenancy.runs() == {}
+
+    with subprocess.Popen(["sleep", "1000"]) as child:
+        try:
+            asyncio.run(live(child))
+        finally:
+            child.kill()

@@ -14,6 +14,8 @@ from typing import Final
 import pytest
 
 from nvshare.client.control import ControlClient
+from nvshare.node.user_requests import _how_to_be_let_in
+from nvshare.node.users import NOBODY, Users
 from tests.hostile.strangers import stranger
 from tests.node.harness import PATIENCE_SEC, DaemonProcess, Raw, T, gpu_key, running
 
@@ -157,3 +159,16 @@ def test_a_user_who_changes_a_large_pods_limits_all_the_time_has_to_wait(open_pa
         limits = daemon.control.ask("GET", f"/v1/quotas/user-{USER}/crowd")["limits"]
         assert limits["core_percent"] in (30, 100)
         assert daemon.counters()["refused"].get("too_many_requests", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("users", "words"),
+    [
+        (Users(group=NOBODY), "root can change that by NVSHARE_USERS"),
+        (Users(group="gpu"), "no group is called 'gpu'"),
+        (Users(group="gpu", gid=7), "only the group gpu may use"),
+    ],
+    ids=["nobody", "a group that is not there", "a group"],
+)
+def test_who_is_not_served_hears_what_to_ask_root_for(users: Users, words: str) -> None:
+    assert words in _how_to_be_let_in(users)

@@ -305,3 +305,12 @@ def test_all_groups_of_a_peer_are_known(many: int) -> None:
 def test_a_process_cannot_write_its_groups_into_its_name() -> None:
     status = b"Name:\tx\rGroups: 4242\nState:\tS\nGroups:\t10 11 \n"
     assert peer_module._groups_of(status) == [10, 11]
+
+
+def test_a_container_of_a_run_belongs_to_the_run_and_one_of_a_pod_to_the_pod() -> None:
+    tenancy = Tenancy()
+    cgroup = "freezer:/nvshare-run-1-1"
+    tenancy.add_run(Process(1, 1), Run("default/job", cgroup))
+    for place, tenant in ((Place("", "c"), "default/job"), (Place("u", "c"), "pod:u")):
+        peer = Peer(Process(10, 20), 0, place, (cgroup,))
+        assert tenant_of(tenancy, peer, "", "", trusted=True) == (tenant, False)

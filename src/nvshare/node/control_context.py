@@ -27,7 +27,7 @@ class ControlContext:
 
     def owns(self, requester: Requester, pod: str) -> bool:
         """The requester may see and change this pod."""
-        return requester.uid is None or requester.owns(self.node.members.owners.owner(pod))
+        return requester.owns(self.node.members.owners.owner(pod))
 
     def key_of(self, requester: Requester, text: str) -> str:
         """The tenant that a requester means. An operator may name a Kubernetes pod by namespace and name."""
