@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from nvshare.sim.kube_api import Fault, Point, combinations, pod
+from tests.node.harness import PATIENCE_SEC
 from tests.node.kubernetes import NODE, Cluster, PodRaw, cluster, wait_until
 
 RIGHT_AGAIN_SEC: Final = 5.0
@@ -85,6 +86,7 @@ class FaultyCluster:
         api.clear_faults()
         cleared = time.monotonic()
         while self.client.told_percent != self._percent:
+            assert time.monotonic() < cleared + PATIENCE_SEC, f"{case} is never right again"
             self.client.round_trip()  # takes in what was sent before
             time.sleep(0.002)
         right_again_sec = time.monotonic() - cleared

@@ -16,7 +16,7 @@ from nvshare.client.control import Rejected
 from nvshare.pods.kubernetes.credentials import SERVICE_ACCOUNT_DIR
 from nvshare.sim.kube_api import Fault, Point, pod
 from nvshare.wire.messages import MessageType
-from tests.node.harness import running
+from tests.node.harness import gpu_key, running
 from tests.node.kubernetes import IS_ROOT, NODE, Cluster, PodRaw, cluster, double, new_uid, wait_until
 
 T = MessageType
@@ -111,6 +111,25 @@ def test_a_bad_value_changes_nothing_and_is_told_once_on_the_pod(kube: Cluster, 
     assert "a whole number from 1 to 100" in event["message"]
 
 
+def test_a_restart_does_not_tell_a_bad_value_again(open_path: Path) -> None:
+    with cluster(open_path) as kube:
+        name = "p0"
+        kube.pod(name, gpu_core_limit="30").client()
+        kube.api.annotate(f"default/{name}", gpu_core_limit="fast")
+        wait_until(lambda: len(events_of(kube, name)) == 1, "a Warning event")
+        kube.daemon.wait_status(lambda s: bool(s["checkpoint_current"]))
+        kube.daemon.stop()
+        said = len(kube.daemon.log)
+        kube.daemon.start()
+        kube.api.annotate(f"default/{name}", gpu_memory_limit="3Gi")
+        kube.wait_limits(f"default/{name}", memory_bytes=3 * GIB, core_percent=30)
+        assert kube.daemon.counters()["events"].get("annotations_bad", 0) == 0
+        assert not [line for line in kube.daemon.log[said:] if "not accepted" in line]
+        kube.api.annotate(f"default/{name}", gpu_core_limit="slow")  # the Warning of a new value comes last
+        wait_until(lambda: any("'slow'" in event["message"] for event in events_of(kube, name)), "another")
+        assert sum("'fast'" in event["message"] for event in events_of(kube, name)) == 1
+
+
 def events_of(kube: Cluster, name: str) -> list[dict[str, Any]]:
     return [event for event in kube.api.objects("events") if event["involvedObject"]["name"] == name]
 
@@ -130,7 +149,7 @@ def test_refused_memory_is_told_on_the_pod(kube: Cluster) -> None:
 
 def test_memory_takes_the_lower_of_annotation_and_environment_and_ctl_overrides(kube: Cluster) -> None:
     client = kube.pod("several", gpu_memory_limit="4Gi", gpu_core_limit="30").connect()
-    client.send(T.REGISTER, gpu_uuid="", pod_name="", memory_limit_bytes=2 * GIB)
+    client.send(T.REGISTER, gpu_uuid=gpu_key(), pod_name="", memory_limit_bytes=2 * GIB)
     client.expect(T.SCHED_ON)
     kube.wait_limits("default/several", memory_bytes=2 * GIB, memory_source="env")
     kube.api.annotate("default/several", gpu_memory_limit="1Gi")
@@ -198,7 +217,7 @@ def test_a_name_that_a_local_pod_has_too_is_not_guessed(kube: Cluster) -> None:
 def test_a_client_that_comes_before_its_pod_is_known_waits_a_moment(kube: Cluster) -> None:
     uid = new_uid()
     client = kube.process(uid).connect()
-    client.send(T.REGISTER, gpu_uuid="")
+    client.send(T.REGISTER, gpu_uuid=gpu_key())
     kube.daemon.wait_status(lambda s: s["unregistered"] == 1)
     named = {"nvshare.com/gpu-core-limit": "35"}
     kube.api.create("pods", pod("late", node=NODE, uid=uid, annotations=named))
@@ -233,9 +252,32 @@ def test_defaults_and_ceilings_of_namespaces(kube: Cluster) -> None:
         "namespaces", "ml", {"metadata": {"annotations": {"nvshare.com/gpu-core-limit-max": "50"}}}
     )
     told(client, 50)
-    assert "the ceiling of its namespace, not the 90 % asked for" in ctl(kube, "quota", "get", "ml/train")
+    assert "the ceiling of namespace ml, not the 90 % asked for" in ctl(kube, "quota", "get", "ml/train")
     process.end()
     wait_until(lambda: kube.limits("ml/train")["memory_source"] == "none", "they end with its last process")
+
+
+def test_explain_says_whose_default_counts_and_which_annotation_does_not(open_path: Path) -> None:
+    with cluster(open_path, environment={"NVSHARE_DEFAULT_MEMORY_LIMIT": "6Gi"}) as kube:
+        annotations = {"nvshare.com/gpu-core-limit": "25", "nvshare.com/gpu-core-limit-max": "none"}
+        kube.api.create("namespaces", {"metadata": {"name": "ml", "annotations": annotations}})
+        uid = new_uid()
+        own = {"nvshare.com/gpu-memory-limit": "4X"}
+        kube.api.create("pods", pod("train", namespace="ml", node=NODE, uid=uid, annotations=own))
+        kube.process(uid).client()
+        kube.wait_limits("ml/train", core_percent=25, memory_bytes=6 * GIB)
+        for words in (("explain", "ml/train"), ("quota", "get", "ml/train")):
+            shown = ctl(kube, *words)
+            assert "25 % of each GPU's time (the default of namespace ml)" in shown
+            assert "6 GiB of each GPU's memory (the cluster's default)" in shown
+            assert "  25 %: the default of namespace ml\n  6 GiB: the cluster's default\n" in shown
+            assert "'4X' of the pod's annotation nvshare.com/gpu-memory-limit does not count: acc" in shown
+            assert "'none' of the namespace's annotation nvshare.com/gpu-core-limit-max does" in shown
+        kube.api.patch(
+            "pods", "ml/train", {"metadata": {"annotations": {"nvshare.com/gpu-memory-limit": "4Gi"}}}
+        )
+        kube.wait_limits("ml/train", memory_bytes=4 * GIB)
+        assert "4X" not in ctl(kube, "explain", "ml/train"), "it is corrected"
 
 
 def test_limits_and_names_outlast_daemon_and_api_server_together(open_path: Path) -> None:

@@ -21,17 +21,17 @@ _ACCEPTED: Final = (*SOURCES, CEILING)
 SET_BY_HAND: Final = ("ctl", "user")
 """A memory limit from these wins even over a lower one."""
 OWNER_SOURCES: Final = (DEFAULT, CEILING)
-"""Limits from root's settings for the pod's user."""
+"""Limits from root's settings for the pod's user, or from the cluster."""
 SOURCE_DESCRIPTIONS: Final = {
     "ctl": "set by nvshare ctl quota set",
     "user": "set by its user with nvshare ctl quota set",
     "run": "from nvshare run",
     "annotation": "from the pod's annotation",
     "env": "from NVSHARE_GPU_MEMORY_LIMIT",
-    DEFAULT: "root's default for its user",
-    CEILING: "root's ceiling for its user",
+    DEFAULT: "the default of its user, namespace or cluster",
+    CEILING: "the ceiling of its user or namespace",
 }
-"""As shown to people."""
+"""As shown to people who cannot know more about the pod, as in a program of it."""
 NO_SOURCE: Final = "none"
 """The source of a limit that nobody has set."""
 

@@ -10,10 +10,7 @@ from nvshare.core.units import format_bytes
 from nvshare.pods.tenant_name import TenantName
 
 _BY_ROOT: Final = "set by root with nvshare ctl quota set"
-_OF_KUBERNETES: Final = {
-    DEFAULT: "the default of its namespace or of the cluster",
-    CEILING: "the ceiling of its namespace",
-}
+_OF_USER: Final = {DEFAULT: "root's default for its user", CEILING: "root's ceiling for its user"}
 
 
 def core_words(limits: dict[str, Any]) -> str:
@@ -57,26 +54,53 @@ def describe(answer: dict[str, Any], core_percent: int | None = None, memory_byt
 
 def origin(answer: dict[str, Any], which: str) -> str:
     """Who set the limit; empty if nobody did."""
-    return _source_words(answer, answer["limits"][which])
+    return _source_words(answer, answer["limits"][which], which.removesuffix("_source"))
 
 
-def _source_words(answer: dict[str, Any], source: str) -> str:
+def _source_words(answer: dict[str, Any], source: str, figure: str) -> str:
     if source == "ctl" and answer["asker"] == "user":
         return _BY_ROOT
-    if answer.get("kubernetes") and source in _OF_KUBERNETES:
-        return _OF_KUBERNETES[source]
-    return SOURCE_DESCRIPTIONS.get(source, "")
+    if source not in (DEFAULT, CEILING):
+        return SOURCE_DESCRIPTIONS.get(source, "")
+    terms = answer["kubernetes"]
+    if terms is None:
+        return _OF_USER[source]
+    namespace = f"namespace {terms['namespace']}" if terms["namespace"] else "its namespace"
+    if source == CEILING:
+        return f"the ceiling of {namespace}"
+    whose = terms["default_of"].get(figure)
+    if whose is None:
+        return "the last known default"
+    return f"the default of {namespace}" if whose == "namespace" else "the cluster's default"
 
 
 def said_lines(answer: dict[str, Any]) -> list[str]:
     """What each source says, whether or not it counts."""
     lines = []
     for source, (memory_bytes, core_percent, share) in answer["said"].items():
-        words = [] if core_percent is None else [f"{core_percent} %"]
-        words += [] if memory_bytes is None else [format_bytes(memory_bytes) if memory_bytes else "no limit"]
-        words += [] if share is None else ["share" if share else "cap"]
-        lines.append(f"  {', '.join(words)}: {_source_words(answer, source)}")
-    return lines
+        figures = {
+            "core": None if core_percent is None else f"{core_percent} %",
+            "memory": None
+            if memory_bytes is None
+            else format_bytes(memory_bytes)
+            if memory_bytes
+            else "no limit",
+            "share": None if share is None else "share" if share else "cap",
+        }
+        by_origin: dict[str, list[str]] = {}
+        for figure, words in figures.items():
+            if words is not None:
+                by_origin.setdefault(_source_words(answer, source, figure), []).append(words)
+        lines += [f"  {', '.join(words)}: {whose}" for whose, words in by_origin.items()]
+    return lines + _not_accepted_lines(answer)
+
+
+def _not_accepted_lines(answer: dict[str, Any]) -> list[str]:
+    """Annotations that have another value now than the one that counts."""
+    return [
+        f"  {bad['value']!r} of the {bad['of']}'s annotation {bad['annotation']} does not count: {bad['why']}"
+        for bad in (answer["kubernetes"] or {}).get("not_accepted", ())
+    ]
 
 
 def terms_note(answers: Iterable[dict[str, Any]]) -> list[str]:
@@ -96,7 +120,9 @@ def terms_note(answers: Iterable[dict[str, Any]]) -> list[str]:
 
 def says_anything(answer: dict[str, Any]) -> bool:
     """Whether there is a limit, or one was requested."""
-    return bool(answer["said"]) or describe(answer) != "no quota, no memory limit"
+    return (
+        bool(answer["said"] or _not_accepted_lines(answer)) or describe(answer) != "no quota, no memory limit"
+    )
 
 
 def _notes(words: list[str]) -> str:

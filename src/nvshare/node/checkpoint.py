@@ -32,8 +32,11 @@ from nvshare.node import environment_limits
 from nvshare.node.checkpoint_repair import (
     FIGURES,
     KINDS,
+    NO_KUBERNETES_ROWS,
+    BadValueRow,
     DepartedRow,
     KubernetesPodRow,
+    KubernetesRows,
     LagRow,
     LimitRow,
     NamespaceRow,
@@ -75,6 +78,7 @@ class Saved(msgspec.Struct, frozen=True):
     draining: list[str] = []
     kubernetes_pods: list[KubernetesPodRow] = []
     namespaces: list[NamespaceRow] = []
+    bad_values: list[BadValueRow] = []
     journal: int = 0  # the last entry of the journal that it covers
     journal_base: int = -1  # when the checkpoint that journal was started on was taken; -1: none
 
@@ -95,6 +99,7 @@ class _Unchecked(msgspec.Struct, frozen=True):
     draining: list[msgspec.Raw] = []
     kubernetes_pods: list[msgspec.Raw] = []
     namespaces: list[msgspec.Raw] = []
+    bad_values: list[msgspec.Raw] = []
     journal: int = 0
     journal_base: int = -1
 
@@ -112,7 +117,7 @@ class Draft(NamedTuple):
     expected: dict[int, Member]
     runs: dict[Process, Run]
     draining: tuple[str, ...] = ()  # GPUs
-    kubernetes: Callable[[], tuple[list[KubernetesPodRow], list[NamespaceRow]]] = lambda: ([], [])
+    kubernetes: Callable[[], KubernetesRows] = lambda: NO_KUBERNETES_ROWS
     journal: int = 0  # the last covered entry
     journal_base: int = -1
 
@@ -124,7 +129,7 @@ def saved_from(draft: Draft) -> Saved:
     Called in a thread: what it reads of a member never changes.
     """
     core = draft.core.result()
-    kubernetes_pods, namespaces = draft.kubernetes()
+    kubernetes = draft.kubernetes()
     records = {record.client: record for record in core.clients}
     live = [(member, records[client]) for client, member in draft.members.items() if client in records]
     live += _still_expected(draft, core)
@@ -159,8 +164,9 @@ def saved_from(draft: Draft) -> Saved:
         ],
         present=[(here.pod, here.gpu, fit_totals(here.totals), here.due_weight) for here in core.present],
         draining=list(draft.draining),
-        kubernetes_pods=kubernetes_pods,
-        namespaces=namespaces,
+        kubernetes_pods=kubernetes.pods,
+        namespaces=kubernetes.namespaces,
+        bad_values=kubernetes.bad_values,
         journal=draft.journal,
         journal_base=draft.journal_base,
     )

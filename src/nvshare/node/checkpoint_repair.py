@@ -64,6 +64,19 @@ StatedRow = tuple[int | None, int | None, bool | None]
 KubernetesPodRow = tuple[str, str, str, StatedRow, bool, str]
 """UID, namespace, name, what its annotations state, whether it is gone, its UID in the API."""
 NamespaceRow = tuple[str, StatedRow, StatedRow]  # name, defaults, ceilings
+BadValueRow = tuple[str, str, tuple[str, ...]]
+"""UID of a pod or key of a namespace, annotation, values that were told."""
+
+
+class KubernetesRows(NamedTuple):
+    """What is known of pods and namespaces."""
+
+    pods: list[KubernetesPodRow]
+    namespaces: list[NamespaceRow]
+    bad_values: list[BadValueRow]
+
+
+NO_KUBERNETES_ROWS: Final = KubernetesRows([], [], [])
 
 
 FIGURES: Final = {
@@ -186,6 +199,12 @@ def _namespace(row: NamespaceRow) -> None:
     _stated(ceiling)
 
 
+def _bad_value(row: BadValueRow) -> None:
+    key, annotation, values = row
+    if max(map(len, (key, annotation, *values))) > 2 * _NAME_MAX:
+        raise BadRow(f"a name or value is longer than {2 * _NAME_MAX} characters")
+
+
 class _Kind(NamedTuple):
     type: Any
     check: Callable[[Any], None]
@@ -211,6 +230,7 @@ KINDS: Final = {
     "present": _Kind(PresentRow, _present, _first_two, CLIENTS_MAX),
     "kubernetes_pods": _Kind(KubernetesPodRow, _kubernetes_pod, _first, CLIENTS_MAX),
     "namespaces": _Kind(NamespaceRow, _namespace, _first, CLIENTS_MAX),
+    "bad_values": _Kind(BadValueRow, _bad_value, _first_two, CLIENTS_MAX),
 }
 
 

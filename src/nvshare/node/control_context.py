@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from nvshare.node.control_responses import BadRequest, NotFound
+from nvshare.node.kubernetes_terms import terms_of
 from nvshare.node.problems import Cards
 from nvshare.node.requesters import Requester, requester_of
 from nvshare.node.scheduler_node import SchedulerNode
-from nvshare.pods.tenant_name import LOCAL_PREFIX, TenantName
+from nvshare.pods.tenant_name import LOCAL_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,14 @@ class ControlContext:
         return found
 
     def quotas_of(self, requester: Requester, pod: str) -> dict[str, object]:
-        """The limits in force, those without a ceiling, each source's own, and the requester's source."""
+        """The limits in force, those without a ceiling, each source's own, and the requester's source; of a
+        Kubernetes pod also what the cluster states on them.
+        """
         limits = self.node.dispatcher.scheduler.limits
         return {
             "pod": self.node.display(pod),
             "tenant": pod,
-            "kubernetes": bool(TenantName.of_key(pod).pod_uid),
+            "kubernetes": terms_of(self.node, pod),
             "limits": limits.of(pod)._asdict(),
             "asked": limits.without_ceiling(pod)._asdict(),
             "said": limits.by_source(pod),

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Final
 from nvshare.core.events import LimitsSet
 from nvshare.core.limit_sources import CEILING, DEFAULT, SOURCES
 from nvshare.core.units import format_bytes, format_ns
-from nvshare.node.checkpoint_repair import KubernetesPodRow, NamespaceRow
+from nvshare.node.checkpoint_repair import KubernetesRows, NamespaceRow
 from nvshare.node.config import Config
 from nvshare.node.unknown_pods import UnknownPods
+from nvshare.pods.kubernetes.bad_values import rows_of
 from nvshare.pods.kubernetes.limit_annotations import NOTHING, Stated, stricter
 from nvshare.pods.kubernetes.pod_directory import (
     NAMESPACES_MAX,
@@ -161,26 +162,30 @@ class KubernetesPods:
 
     # ---- the checkpoint ----------------------------------------------------------------------
 
-    def rows(self) -> Callable[[], tuple[list[KubernetesPodRow], list[NamespaceRow]]]:
+    def rows(self) -> Callable[[], KubernetesRows]:
         """Makes them in another thread, from what never changes."""
-        pods, namespaces, unreadable = self.directory.copies()
+        pods, namespaces, unreadable, told = self.directory.copies()
 
-        def made() -> tuple[list[KubernetesPodRow], list[NamespaceRow]]:
+        def made() -> KubernetesRows:
             needed = for_checkpoint(pods, namespaces, unreadable)
-            return [(*pod,) for pod in pods], [(name, *terms) for name, terms in needed.items()]
+            states: list[NamespaceRow] = [(name, *terms) for name, terms in needed.items()]
+            return KubernetesRows([(*pod,) for pod in pods], states, rows_of(told))
 
         return made
 
-    def restore(self, pods: list[KubernetesPodRow], namespaces: list[NamespaceRow], taken_ns: int) -> None:
+    def restore(self, rows: KubernetesRows, taken_ns: int) -> None:
         """Rule 2. The limits may be newer, since they are in the journal too."""
-        self._restored_ns = taken_ns if pods or namespaces else -1
+        self._restored_ns = taken_ns if rows.pods or rows.namespaces else -1
         from_source = self._dispatcher.scheduler.limits.from_source
         known = []
-        for row in map(KnownPod._make, pods):
+        for row in map(KnownPod._make, rows.pods):
             stated = Stated(*from_source(TenantName.of_pod(row.uid).key, ANNOTATION))
             known.append(row._replace(stated=Stated(*row.stated) if row.gone and not any(stated) else stated))
-        terms = {name: NamespaceTerms(Stated(*default), Stated(*most)) for name, default, most in namespaces}
+        terms = {
+            name: NamespaceTerms(Stated(*default), Stated(*most)) for name, default, most in rows.namespaces
+        }
         self.directory.restore(known, terms)
+        self.directory.bad_values.restore(rows.bad_values)
 
     # ---- names -------------------------------------------------------------------------------
 
@@ -364,6 +369,7 @@ class KubernetesPods:
     def _complain(self, complaint: Complaint) -> None:
         pod, namespace, (annotation, value, why) = complaint
         self._dispatcher.counters.events["annotations_bad"] += 1
+        self._dispatcher.changed = True  # the next daemon does not tell it again
         whose = f"{namespace}/{pod.name}" if pod is not None else namespace
         fields = {"pod" if pod is not None else "namespace": whose, "annotation": annotation, "value": value}
         owner = TenantName.of_pod(pod.uid).key if pod is not None else logs.OURSELVES

@@ -7,6 +7,7 @@ from nvshare.core.limit_sources import CEILING, DEFAULT
 from nvshare.gpu.inventory import Device, GpuError
 from nvshare.node import checkpoint
 from nvshare.node.checkpoint import Saved
+from nvshare.node.checkpoint_repair import KubernetesRows
 from nvshare.node.previous_state import PreviousState
 from nvshare.node.scheduler_node import SchedulerNode
 from nvshare.pods.peer import Process
@@ -27,7 +28,8 @@ def restore(node: SchedulerNode, previous: PreviousState) -> None:
     for gpu in saved.draining:
         node.drains.begin(gpu)
     if node.kubernetes is not None:
-        node.kubernetes.restore(saved.kubernetes_pods, saved.namespaces, saved.taken_ns)
+        rows = KubernetesRows(saved.kubernetes_pods, saved.namespaces, saved.bad_values)
+        node.kubernetes.restore(rows, saved.taken_ns)
     else:
         _withdraw_terms(node)
     for pid, start_ticks, run in saved.runs:

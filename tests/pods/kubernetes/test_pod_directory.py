@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from nvshare.pods.kubernetes.bad_values import BAD_VALUES_KEPT
 from nvshare.pods.kubernetes.limit_annotations import NOTHING, Stated
 from nvshare.pods.kubernetes.objects import Annotated, OwnerReference
 from nvshare.pods.kubernetes.pod_directory import (
-    BAD_VALUES_KEPT,
     PODS_MAX,
     Change,
     Complaint,

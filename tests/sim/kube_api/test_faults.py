@@ -8,12 +8,14 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from nvshare.sim.kube_api import Fault, Handle, KubeApi, Point, combinations, pod
-from tests.sim.kube_api.asking import Asker, asker_of
+from tests.sim.kube_api.asking import PATIENCE_SEC, Asker, asker_of
 
 pytestmark = pytest.mark.slow
 
@@ -147,14 +149,44 @@ def test_a_fault_strikes_an_idle_watch_at_once(api: Handle) -> None:
     api.clear_faults()
 
 
-def test_what_hangs_goes_on_when_it_is_cleared(api: Handle) -> None:
+def test_an_answer_that_hangs_goes_on_when_it_is_cleared(api: Handle) -> None:
     asker = asker_of(api)
+    before = struck(api, Point.MID_OBJECT)
+    api.fault(Point.MID_OBJECT, Fault.HANG, operation="list", times=1)
+    with ThreadPoolExecutor(1) as other:
+        asked = other.submit(asker.ask, "GET", PODS)
+        wait_struck(api, Point.MID_OBJECT, before)
+        assert not asked.done()
+        api.clear_faults()
+        assert asked.result().status == 200
+
+
+def test_a_stream_that_hangs_stays_silent_when_it_is_cleared(api: Handle) -> None:
+    asker, impatient = asker_of(api), asker_of(api, patience_sec=HANG_SEC)
     version = asker.ask("GET", PODS).body["metadata"]["resourceVersion"]
-    with asker.watching(PODS, resourceVersion=version) as events:
+    with impatient.watching(PODS, resourceVersion=version) as events:
+        before = struck(api, Point.BETWEEN_EVENTS)
         api.fault(Point.BETWEEN_EVENTS, Fault.HANG, operation="watch", times=1)
         api.annotate("p0", gpu_core_limit="30")
+        wait_struck(api, Point.BETWEEN_EVENTS, before)
         api.clear_faults()
-        assert next(events)["object"]["metadata"]["annotations"] == {"nvshare.com/gpu-core-limit": "30"}
+        api.annotate("p0", gpu_core_limit="40")
+        with pytest.raises(TimeoutError):
+            next(events)
+    with asker.watching(PODS, resourceVersion=version) as events:
+        missed = [next(events)["object"]["metadata"]["annotations"] for _ in range(2)]
+    assert missed == [{"nvshare.com/gpu-core-limit": "30"}, {"nvshare.com/gpu-core-limit": "40"}]
+
+
+def struck(api: Handle, point: Point) -> int:
+    return int(api.stats()["faults"].get(f"{point}/{Fault.HANG}", 0))
+
+
+def wait_struck(api: Handle, point: Point, before: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SEC
+    while struck(api, point) == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_fault_may_be_of_one_resource_and_strike_so_many_times(api: Handle) -> None:

@@ -80,6 +80,7 @@ class Cluster(Service[Config]):
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self.config
+        self._loop = loop
         self.callback_errors = 0
         credentials = kubernetes_access.credentials_for(config.text("NVSHARE_KUBERNETES"))
         if credentials is None:
@@ -151,6 +152,11 @@ class Cluster(Service[Config]):
         yield from self._listings[name].take(news)
 
     def _changed(self, name: str) -> None:
+        """In a reflector's thread, which must not be asked for figures while it reports."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell, name)
+
+    def _tell(self, name: str) -> None:
         figures = self._reflectors[name].figures(time.monotonic_ns())
         told(logs.info if figures.up else logs.warning, name, figures)
 

@@ -25,6 +25,7 @@ class NodePods:
         node: str,
         failed: Callable[[str, BaseException | None], None],
     ) -> None:
+        self._loop = loop
         self.index = PodIndex(_complain)
         self.complete = False
         """Whether a whole list has come."""
@@ -57,6 +58,11 @@ class NodePods:
             self.complete = True
 
     def _changed(self) -> None:
+        """In the reflector's thread, which must not be asked for figures while it reports."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
         figures = self._reflector.figures(time.monotonic_ns())
         told(logs.info if figures.up else logs.warning, KUBERNETES, figures)
 

@@ -13,7 +13,7 @@
 4. A namespace's annotations of the same names are the defaults of its pods; they count before the cluster's
    defaults, which are settings. Others are ceilings. A pod is settled when its namespace is known as well.
    Where namespaces may not be read, they have neither defaults nor ceilings.
-5. A bad value is reported once for each pod or namespace and annotation. The last few are remembered.
+5. A bad value is reported once (``bad_values``).
 6. There is room for so many pods and namespaces. Pods that are gone and not in use give way, the first that
    went first. What is overlooked for lack of room is counted, and a new list is needed to find it.
 7. ``None`` among the changes is a place to rest.
@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
+from nvshare.pods.kubernetes.bad_values import BadValues, Told, key_of_namespace
 from nvshare.pods.kubernetes.limit_annotations import NOTHING, OF_CEILINGS, OF_LIMITS, BadValue, Stated, read
 from nvshare.pods.kubernetes.objects import Annotated
 from nvshare.pods.kubernetes.reflection import DELETED, Changed, Listed
@@ -37,7 +38,6 @@ _HASH: Final = re.compile(r"[0-9a-f]{32}")
 NAME_MAX: Final = 253
 CLAIMANTS_MAX: Final = 8
 """Of the hash of a static pod."""
-BAD_VALUES_KEPT: Final = 8
 _LOOKED_AT: Final = 64
 """Pods that are gone, to find one that can give way."""
 OF_PODS: Final = "pods"
@@ -94,7 +94,7 @@ class PodDirectory:
         self._of_node: set[str] = set()  # hashes that a mirror of the node's had
         self._namespaces: dict[str, NamespaceTerms] = {}
         self._listing: dict[str, set[str]] = {}  # by kind: what the pages so far have named, if it is known
-        self._told: dict[str, dict[str, list[str]]] = {}  # by UID or namespace, annotation: bad values
+        self.bad_values = BadValues()
         self.default = NOTHING  # of the cluster
         self.node_name = ""
         self.namespaces_unreadable = False
@@ -125,6 +125,14 @@ class PodDirectory:
         own = {name: said for name, said in terms.default._asdict().items() if said is not None}
         return NamespaceTerms(self.default._replace(**own), terms.ceiling)
 
+    def namespace_default(self, namespace: str) -> Stated:
+        return self._namespaces.get(namespace, _NO_TERMS).default
+
+    def bad_values_of(self, pod: KnownPod) -> dict[str, list[BadValue]]:
+        """The values that do not count now, of the pod's annotations and of its namespace's."""
+        namespace = self.bad_values.present(key_of_namespace(pod.namespace))
+        return {"pod": self.bad_values.present(pod.uid), "namespace": namespace}
+
     def could_complete(self) -> list[str]:
         """Kinds of which some were overlooked, and for which there is room by now."""
         room = {
@@ -141,9 +149,9 @@ class PodDirectory:
         """Those that the checkpoint needs; see ``for_checkpoint``."""
         return for_checkpoint(self.pods(), self._namespaces, self.namespaces_unreadable)
 
-    def copies(self) -> tuple[list[KnownPod], dict[str, NamespaceTerms], bool]:
-        """The arguments of ``for_checkpoint``. Nothing in them ever changes."""
-        return self.pods(), dict(self._namespaces), self.namespaces_unreadable
+    def copies(self) -> tuple[list[KnownPod], dict[str, NamespaceTerms], bool, Told]:
+        """The arguments of ``for_checkpoint``, and of ``rows_of``. Nothing in them ever changes."""
+        return self.pods(), dict(self._namespaces), self.namespaces_unreadable, self.bad_values.told()
 
     def restore(self, pods: Iterable[KnownPod], namespaces: dict[str, NamespaceTerms]) -> None:
         """What the previous daemon knew."""
@@ -157,7 +165,7 @@ class PodDirectory:
         del self._gone[uid]
         self._claimants.pop(uid, None)
         self._of_node.discard(uid)
-        self._told.pop(uid, None)
+        self.bad_values.forget(uid)
         self._unname(pod)
 
     # ---- pods --------------------------------------------------------------------------------
@@ -299,13 +307,13 @@ class PodDirectory:
         if terms != before:
             self._namespaces[name] = _NO_TERMS if terms == _NO_TERMS else terms
             yield from self._pods_changed(name)
-        yield from self._complain(f"namespace {name}", bad + bad_ceiling, None, name)
+        yield from self._complain(key_of_namespace(name), bad + bad_ceiling, None, name)
 
     def _namespace_deleted(self, namespace: Annotated) -> Iterator[Change | None]:
         return self._namespace_gone(namespace.metadata.name)
 
     def _namespace_gone(self, name: str) -> Iterator[Change | None]:
-        self._told.pop(f"namespace {name}", None)
+        self.bad_values.forget(key_of_namespace(name))
         if self._namespaces.pop(name, _NO_TERMS) != _NO_TERMS:
             yield from self._pods_changed(name)
 
@@ -343,12 +351,8 @@ class PodDirectory:
         self, key: str, bad: list[BadValue], pod: KnownPod | None, namespace: str
     ) -> Iterator[Change]:
         """Rule 5."""
-        for one in bad:
-            told = self._told.setdefault(key, {}).setdefault(one.annotation, [])
-            if one.value not in told:
-                told.append(one.value)
-                del told[:-BAD_VALUES_KEPT]
-                yield Complaint(pod, namespace, one)
+        for one in self.bad_values.take(key, bad):
+            yield Complaint(pod, namespace, one)
 
     def _put(self, pod: KnownPod) -> None:
         before = self._pods.get(pod.uid)

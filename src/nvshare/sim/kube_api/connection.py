@@ -168,6 +168,9 @@ class Connection:
 
     async def _apply(self, rule: Rule, request: Request, *, body: bool) -> None:
         fault = rule.fault
+        if fault is Fault.HANG and body and self._gone is not None:
+            await self._gone  # a watch
+            raise _Ended
         if fault is Fault.HANG:
             await self._server.faults.until_cleared()
         elif fault is Fault.DELAY:

@@ -4,7 +4,9 @@
    first rule that fits strikes.
 2. What a fault does depends on how far the answer has come: on the connection, before the headers, or in
    the body. A status code before the headers is an answer; in the body of a watch it is an ERROR event.
-3. A hang ends when its rule is cleared; what was held back then goes on as if nothing had been.
+3. A hang ends when its rule is cleared; what was held back then goes on as if nothing had been. But a stream
+   that hangs stays silent until the client ends it, as if the other end were lost: nothing that happened
+   meanwhile, or happens later, comes through it.
 """
 
 from __future__ import annotations
