@@ -103,3 +103,9 @@ def test_whose_turn_it_is_does_not_concern_a_user() -> None:
     assert user.shown(tenants[0]).explanation.remedy == "the end of another's turn"
     assert user.shown(tenants[1]) == tenants[1]
     assert operator.shown(tenants[0]) == tenants[0]
+
+
+def test_a_user_owns_his_own_pods_and_an_operator_all() -> None:
+    user, operator = Requester(Peer(Process(1, 1), 1000, HOST)), Requester()
+    assert [user.owns(owner) for owner in (1000, 1001, None)] == [True, False, False]
+    assert [operator.owns(owner) for owner in (1000, 1001, None)] == [True, True, True]
