@@ -32,7 +32,7 @@ DAEMON_MODULES = (
     "node/dispatcher.py",
     "node/effect_frames.py",
     "node/fair_queue.py",
-    "node/stream.py",
+    "node/buffered_socket.py",
     "runtime/durations.py",
 )
 NOT_COMPILED = ("__init__.py", "document.py")  # the second makes a page of docs

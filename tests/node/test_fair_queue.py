@@ -15,9 +15,9 @@ import uvloop
 
 from nvshare.node import fair_queue
 from nvshare.node.bounds import Bounds
+from nvshare.node.buffered_socket import BufferedSocket
 from nvshare.node.counters import Counters
 from nvshare.node.fair_queue import FairQueue
-from nvshare.node.stream import Stream
 
 READ_NS = 10_000
 BOUNDS = Bounds(round_ns=10 * READ_NS, round_least_ns=2 * READ_NS)
@@ -31,7 +31,7 @@ class Talker:
         self._world = world
         ours, self._theirs = socket.socketpair()
         ours.setblocking(False)
-        self.stream = Stream(world.loop, ours)
+        self.stream = BufferedSocket(world.loop, ours)
         self.say()
 
     def say(self) -> None:
@@ -230,7 +230,7 @@ def test_what_a_peer_does_not_read_is_kept_in_order_and_sent_at_last() -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
-        stream = Stream(loop, ours)
+        stream = BufferedSocket(loop, ours)
         sent, kept = b"", 0
         while kept < 100_000:
             frame = len(sent).to_bytes(8, "big") * 80

@@ -29,10 +29,10 @@ from nvshare.core.effects import (
 )
 from nvshare.core.limit_sources import PodLimits
 from nvshare.node.bounds import FIGURE_MAX
+from nvshare.node.buffered_socket import BufferedSocket
 from nvshare.node.effect_frames import ENCODERS, FRAMES
 from nvshare.node.fair_queue import Owner
 from nvshare.node.http_detection import begins_request
-from nvshare.node.stream import Stream
 from nvshare.pods.peer import Peer
 from nvshare.wire.codec import Decoder, encode, format_client_id
 from nvshare.wire.dialects import V3, Dialect
@@ -89,7 +89,7 @@ class Connection:
         self._dispatcher = node.dispatcher
         self._read_bytes = node.bounds.read_bytes
         self._decoder = Decoder()
-        self.stream = Stream(node.dispatcher.loop, connected)
+        self.stream = BufferedSocket(node.dispatcher.loop, connected)
         self._frames: dict[type[Any], bytes] = {}
         self._encoders: dict[type[Any], Callable[[Any], bytes]] = {}
         self._corked = False  # frames are held back, and sent as one in the loop's next round

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 
 
-class Stream:
+class BufferedSocket:
     __slots__ = ("_buffered", "_finished", "_loop", "_send", "_socket", "fd", "recv")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connected: socket.socket) -> None:
