@@ -138,7 +138,7 @@ def cluster_text() -> str:
         )
     quota = {
         "metadata": {"name": "q", "namespace": "default"},
-        "spec": {"hard": {"limits.nvidia.com/gpumem": "9000"}},
+        "spec": {"hard": {"limits.nvidia.com/gpumem": "9k"}},
     }
     found.put_quota(msgspec.convert(quota, ClusterQuota))
 

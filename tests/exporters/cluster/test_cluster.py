@@ -44,7 +44,7 @@ def allocated(scrape: Scrape, uuid: str = A) -> float | None:
 
 def test_hamis_example_to_the_value(cluster: RunningCluster) -> None:
     cluster.api.create("pods", gpu_pod("train", "n1"))
-    quota = {"limits.nvidia.com/gpumem": "10000", "limits.nvidia.com/gpucores": "90", "limits.cpu": "4"}
+    quota = {"limits.nvidia.com/gpumem": "10k", "limits.nvidia.com/gpucores": "90", "limits.cpu": "4"}
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"}}
     cluster.api.create("resourcequotas", {**body, "spec": {"hard": quota}})
     exporter = cluster.exporter("--names", "all")

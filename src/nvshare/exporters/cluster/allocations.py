@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from nvshare.core.units import UnitError, parse_memory, parse_percent
+from nvshare.exporters.cluster.quantity import whole_quantity
 from nvshare.hami.allocation import ALLOCATED, Allocation, PodDevice, parse_allocation
 from nvshare.hami.annotation_error import AnnotationError
 from nvshare.hami.handshake import is_gone, parse_handshake
@@ -29,6 +30,7 @@ from nvshare.pods.kubernetes.whole_objects import FINISHED, ClusterNode, Cluster
 _QUOTA_PREFIX: Final = "limits."
 QUOTA_RESOURCES: Final = {"nvidia.com/gpumem": 0, "nvidia.com/gpucores": 1}
 """Which part of what a namespace uses a quota limits."""
+_SHOWN: Final = 64
 K = TypeVar("K")
 T = TypeVar("T")
 Key = tuple[str, str]  # node and uuid, or namespace and name
@@ -83,6 +85,7 @@ class Allocations:
     shared: dict[Key, Shared] = field(default_factory=dict)  # by node and uuid
     used: dict[str, tuple[int, int]] = field(default_factory=dict)  # by namespace: MiB and cores
     malformed: Counter[str] = field(default_factory=Counter)
+    _hard: dict[Key, dict[str, str] | None] = field(default_factory=dict)  # by quota, as it was last put
 
     def snapshot(self) -> Allocations:
         """As of now: what is in the copies is never changed, only replaced. A millisecond for 50,000 pods."""
@@ -212,20 +215,25 @@ class Allocations:
 
     def put_quota(self, quota: ClusterQuota) -> None:
         key = (quota.metadata.namespace, quota.metadata.name)
+        if key in self._hard and self._hard[key] == quota.spec.hard:
+            return  # its status has changed, as it does with each pod
+        self._hard[key] = quota.spec.hard
         found: dict[str, int] = {}
         for name, text in (quota.spec.hard or {}).items():
             resource = name.removeprefix(_QUOTA_PREFIX)
             if name.startswith(_QUOTA_PREFIX) and resource in QUOTA_RESOURCES:
-                if text.isascii() and text.isdigit() and len(text) < 16:
-                    found[resource] = int(text)
+                amount = whole_quantity(text)
+                if amount is not None:
+                    found[resource] = amount
                 else:
-                    self.complain("quota", "/".join(key), name, f"no whole number: {text!r}")
+                    self.complain("quota", "/".join(key), name, f"no whole number: {text[:_SHOWN]!r}")
         if found:
             self.quotas[key] = found
         else:
             self.quotas.pop(key, None)
 
     def drop_quota(self, key: Key) -> None:
+        self._hard.pop(key, None)
         self.quotas.pop(key, None)
 
 

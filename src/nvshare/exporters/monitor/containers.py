@@ -56,7 +56,8 @@ def all_shown(view: View, containers: Containers) -> Iterator[Shown]:
             said = limits.get((pod.uid, container))
             for place, device in enumerate(devices):
                 labels = (pod.namespace, pod.name, container, str(place), device.uuid)
-                limit_bytes = device.memory_mib * _MIB if said is None else said[place]
+                known = said is not None and place < len(said)  # an annotation may name any number
+                limit_bytes = said[place] if said is not None and known else device.memory_mib * _MIB
                 yield Shown(labels, NOTHING_USED, limit_bytes, None)
 
 
