@@ -213,5 +213,6 @@ class PodWords:
         by_hand = [word for word in said if word.source in ("ctl", "user")]
         if by_hand:
             return by_hand[0].memory_bytes or 0
-        others = [word for word in said if word.source != "default"] or said
-        return min((word.memory_bytes for word in others if word.memory_bytes), default=0)
+        if any(word.source in ("run", "annotation") for word in said):
+            said = [word for word in said if word.source != "default"]
+        return min((word.memory_bytes for word in said if word.memory_bytes), default=0)
