@@ -56,9 +56,10 @@ def told(patches: int) -> list[str]:
             process = kube.pod(f"p{number}", gpu_core_limit="50")
             pods[f"p{number}"] = [process.client(gpu=gpu_key(number % 8)) for _ in range(CLIENTS_PER_POD)]
         chance, waited_ms = random.Random(1), []
-        for number in range(patches):
+        percents = dict.fromkeys(pods, 50)
+        for _ in range(patches):
             name = chance.choice(list(pods))
-            percent = 1 + number % 49
+            percents[name] = percent = percents[name] % 99 + 1  # nobody is told what is in force already
             kube.api.annotate(f"default/{name}", gpu_core_limit=str(percent))
             waited_ms.append(wait_told(pods[name], percent))
             time.sleep(BETWEEN_PATCHES_SEC)
